@@ -600,6 +600,52 @@ fn flip_bits(tries: usize) {
 }
 
 #[test]
+fn bytes_that_only_a_damaged_journal_had_are_never_taken_from_the_file() {
+    let place = Place::new();
+    place.write("f", "precious");
+    record_and_kill(&place, &[], "chmod 600 f; printf 12345678 > f");
+    let mut journal = fs::read(place.out.join(JOURNAL)).unwrap();
+    let at = journal.windows(8).position(|bytes| bytes == b"precious").unwrap();
+    journal[at] ^= 1;
+    fs::write(place.out.join(JOURNAL), &journal).unwrap();
+    let told = place.verb("recover", &[]).expect(1);
+    let path = String::from_utf8(place.path("f")).unwrap();
+    assert!(told.stdout.contains(&format!("not recovered: the bytes of {path}")), "{told:?}");
+    let snapshot = place.snapshot();
+    let before = place.file(&snapshot, "f").before.present().unwrap();
+    assert!(before.blob.is_none() && before.blob_omitted.is_some(), "{before:?}");
+}
+
+#[test]
+fn recovery_of_a_damaged_journal_that_is_killed_can_be_repeated() {
+    let place = Place::new();
+    place.write("f", "precious\n");
+    record_and_kill(&place, &[], "rm f; echo > g");
+    let mut journal = fs::read(place.out.join(JOURNAL)).unwrap();
+    let at = journal.windows(9).position(|bytes| bytes == b"precious\n").unwrap();
+    journal[at] ^= 1;
+    fs::write(place.out.join(JOURNAL), &journal).unwrap();
+    let kept = place.base().join("kept");
+    place.prepare(&format!("cp -a {} {}", place.out.display(), kept.display()));
+    let (calls, _) = trace_verb(&place, "recover", &[], |_, _| {});
+    for kill_at in (0..calls).step_by(9) {
+        place.prepare(&format!("rm -rf {0}; cp -a {1} {0}", place.out.display(), kept.display()));
+        trace_verb(&place, "recover", &[], |pid, call| {
+            if call >= kill_at {
+                let _ = signal::kill(pid, Signal::SIGKILL);
+            }
+        });
+        // Until it is said that it may go, nothing of it is.
+        place.verb("recover", &[]).expect(1);
+        let aside = ["1", "2"]
+            .map(|number| place.out.join(format!(".agent-snapshot-damaged-{number}")).join(JOURNAL));
+        let found = aside.iter().filter_map(|path| fs::read(path).ok()).collect::<Vec<_>>();
+        assert!(found == [journal.clone()], "killed at the call {kill_at}: {:?}", place.names_in_out());
+        assert!(place.snapshot().files().iter().any(|file| file.path == place.path("f")));
+    }
+}
+
+#[test]
 fn damaged_journal_moves_with_its_snapshot() {
     let place = Place::new();
     place.write("f", "precious\n");

@@ -111,8 +111,11 @@ fn discard(directory: &SnapshotDir, args: &Recover, console: &mut Console) -> Ve
     if directory.open_journal().map_err(failed())?.is_none() && damaged.is_empty() {
         return nothing(args, console, "holds no journal of a recording: nothing was removed", Exit::Finding);
     }
+    if !damaged.is_empty() {
+        damaged.iter().try_for_each(std::fs::remove_dir_all).map_err(failed())?;
+        return nothing(args, console, "holds no damaged journal any more", Exit::Success);
+    }
     directory.discard_unfinished().map_err(failed())?;
-    damaged.iter().try_for_each(std::fs::remove_dir_all).map_err(failed())?;
     nothing(args, console, "holds nothing of the killed recording any more", Exit::Success)
 }
 

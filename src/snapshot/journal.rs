@@ -33,6 +33,13 @@ const LONGEST: u32 = 64 << 20;
 /// The length of the body, its checksum, and the checksum of both and of the place in the file: bytes of another journal
 /// in a content are no frames.
 const FRAME_HEAD: usize = 12;
+/// How much is read at first, and at most, where something is searched.
+const LEAST_WINDOW: usize = 4 << 10;
+const MOST_WINDOW: usize = 1 << 20;
+/// How many bytes there are between the two beginnings of a journal: more than a page of most filesystems.
+const FILLER: usize = 4096;
+/// How many damages are searched for what follows them; what follows the last of them counts as one more.
+const MOST_DAMAGES: usize = 10_000;
 /// The last byte of a frame, which a write that was cut has not reached.
 const END: u8 = 0xA5;
 /// The least and the most space that is allocated at once: a write that does not extend the file costs a fifth
@@ -149,6 +156,7 @@ mod kind {
     pub const STORED: u8 = 11;
     pub const GROUP: u8 = 12;
     pub const GIT_FILE: u8 = 13;
+    pub const FILLER: u8 = 14;
 }
 
 /// Frames that are not written yet.
@@ -342,11 +350,12 @@ impl RecordingJournal {
     ) -> io::Result<RecordingJournal> {
         let journal = RecordingJournal { file, sync, holder, state: Mutex::default() };
         let mut frames = Frames::default();
-        // Twice: what can't be read of one, the other has.
-        for _ in 0..2 {
-            frames.begin(begin);
-            frames.header(header);
-        }
+        // Twice, on different pages: what can't be read of one, the other has.
+        frames.begin(begin);
+        frames.header(header);
+        frames.frame(kind::FILLER, &[&[0; FILLER]]);
+        frames.begin(begin);
+        frames.header(header);
         let mut bytes = format!("{MAGIC}{VERSION}\n").into_bytes();
         seal(&mut frames.0, bytes.len() as u64);
         bytes.append(&mut frames.0);
@@ -477,6 +486,8 @@ pub struct Reader {
     length: u64,
     /// The first line, if that is damaged.
     damaged_line: Option<Range<u64>>,
+    /// How many damages were met.
+    damages: usize,
 }
 
 /// What is at a place of a journal.
@@ -502,17 +513,20 @@ impl Reader {
         let read = read_at_most(&file, &mut start, 0).map_err(failed())?;
         start.truncate(read);
         let file = BufReader::with_capacity(256 << 10, file);
-        let mut reader = Reader { file, position, length, damaged_line: None };
+        let mut reader = Reader { file, position, length, damaged_line: None, damages: 0 };
         reader.seek(position).map_err(failed())?;
         let text = String::from_utf8_lossy(&start);
         if text == line {
             return Ok(Some(reader));
         }
         // After a power failure the space may be there and the bytes not.
-        if line.starts_with(text.trim_end_matches('\0')) {
+        let written = text.trim_end_matches('\0');
+        if line.starts_with(written) && reader.is_zero_from(written.len() as u64).map_err(failed())? {
             return Ok(None);
         }
-        if reader.is_frame_at(position).map_err(failed())? {
+        let has_frames = reader.is_frame_at(position).map_err(failed())?
+            || reader.next_frame_after(position).map_err(failed())?.is_some();
+        if has_frames {
             reader.damaged_line = Some(0..position);
             return Ok(Some(reader));
         }
@@ -533,42 +547,50 @@ impl Reader {
         let next = match self.found_at(start)? {
             Found::Frame(frame) => return Ok(Some(frame)),
             Found::End => return Ok(None),
-            Found::Damage(Some(next)) => next,
+            Found::Damage(_) if self.damages >= MOST_DAMAGES => self.length,
+            Found::Damage(Some(next)) => next.min(self.length),
             Found::Damage(None) => self.next_frame_after(start)?.unwrap_or(self.length),
         };
-        self.seek(next)?;
+        self.damages += 1;
+        if next != self.position {
+            self.seek(next)?;
+        }
         Ok(Some(Frame::Damaged(start..next)))
     }
 
     fn found_at(&mut self, start: u64) -> io::Result<Found> {
         let mut head = [0; FRAME_HEAD];
-        if !fill(&mut self.file, &mut head)? {
+        // What was written since is not looked at.
+        if start >= self.length || !fill(&mut self.file, &mut head)? {
             return Ok(Found::End);
         }
         let body_start = start + FRAME_HEAD as u64;
+        self.position = body_start;
         let Some((length, checksum)) = lengths(start, &head) else {
             // What a kill has cut in its head is followed by nothing but zeros.
             return Ok(if self.is_zero_from(body_start)? { Found::End } else { Found::Damage(None) });
         };
         let mut body = Vec::new();
-        (&mut self.file).take(length + 1).read_to_end(&mut body)?;
+        self.position += (&mut self.file).take(length + 1).read_to_end(&mut body)? as u64;
         let end = body_start + length + 1;
         let is_ended = body.len() as u64 == length + 1 && body.pop() != Some(0);
         if body.len() as u64 == length && crc32fast::hash(&body) == checksum {
-            self.position = end;
-            return Ok(parse(body_start, &body).map_or(Found::Damage(Some(end)), Found::Frame));
+            return Ok(match body.first() {
+                Some(&kind::FILLER) => return self.found_at(end),
+                _ => parse(body_start, &body).map_or(Found::Damage(Some(end)), Found::Frame),
+            });
         }
         let is_cut = !is_ended && self.is_zero_from(end)?;
-        Ok(if is_cut { Found::End } else { Found::Damage(Some(end.min(self.length))) })
+        Ok(if is_cut { Found::End } else { Found::Damage(Some(end)) })
     }
 
     /// Where the first whole frame after `start` begins.
-    fn next_frame_after(&mut self, start: u64) -> io::Result<Option<u64>> {
-        let mut window = vec![0; 1 << 20];
+    fn next_frame_after(&self, start: u64) -> io::Result<Option<u64>> {
+        let mut window = vec![0; LEAST_WINDOW];
         let mut at = start + 1;
         loop {
             let read = read_at_most(self.file.get_ref(), &mut window, at)?;
-            if read < FRAME_HEAD {
+            if read < FRAME_HEAD || at >= self.length {
                 return Ok(None);
             }
             for (number, head) in window[..read].windows(FRAME_HEAD).enumerate() {
@@ -578,6 +600,7 @@ impl Reader {
                 }
             }
             at += (read - FRAME_HEAD + 1) as u64;
+            window.resize((window.len() * 4).min(MOST_WINDOW), 0);
         }
     }
 
@@ -590,7 +613,7 @@ impl Reader {
     }
 
     fn is_zero_from(&self, start: u64) -> io::Result<bool> {
-        let mut window = vec![0; 64 << 10];
+        let mut window = vec![0; LEAST_WINDOW];
         let mut at = start;
         loop {
             let read = read_at_most(self.file.get_ref(), &mut window, at)?;
@@ -601,6 +624,7 @@ impl Reader {
                 return Ok(false);
             }
             at += read as u64;
+            window.resize((window.len() * 4).min(MOST_WINDOW), 0);
         }
     }
 
@@ -861,6 +885,16 @@ mod tests {
                 assert!(is_in_last || last == wanted.last(), "{at}, {length}: {frames:?}");
             }
         }
+    }
+
+    #[test]
+    fn lost_first_page_costs_what_was_on_it_alone() {
+        let (file, wanted) = journal();
+        let mut bytes = frames_of(&file);
+        bytes[..4096].fill(0);
+        let mut frames = read(&bytes);
+        frames.retain(|frame| !matches!(frame, Frame::Damaged(_)));
+        assert_eq!(frames, wanted[2..]);
     }
 
     #[test]

@@ -77,8 +77,8 @@ pub struct SnapshotDir {
 pub enum Commit {
     /// The only one.
     Only,
-    /// The only one, from a journal that is damaged: that stays beside it.
-    OfDamaged,
+    /// The only one, made from the journal, which whoever does that ends.
+    Recovered,
     /// The first one: the recording goes on, and its journal stays.
     First,
     /// The one that replaces the first.
@@ -245,9 +245,9 @@ impl SnapshotDir {
         remove_unfinished(&self.dir)
     }
 
-    /// Moves the journal of an unfinished recording, and what it needs, into a directory of their own, where nothing but
-    /// a user's request removes them.
-    pub fn keep_damaged(&self) -> io::Result<()> {
+    /// Moves the journal of an unfinished recording, and what it needs, into a directory of their own, where they stay for
+    /// as long as the snapshot does, or until the user has them removed; that directory.
+    pub fn keep_damaged(&self) -> io::Result<PathBuf> {
         let mut number = 1;
         let name = loop {
             let name = format!("{DAMAGED}{number}");
@@ -265,7 +265,8 @@ impl SnapshotDir {
         for name in names {
             rustix::fs::renameat(&self.dir, name.as_slice(), &aside, name.as_slice())?;
         }
-        self.discard_unfinished()
+        self.discard_unfinished()?;
+        Ok(self.path.join(name))
     }
 
     /// How many bytes may be taken before the command itself could run out of space.
@@ -317,10 +318,7 @@ impl SnapshotDir {
             parent.and_then(rustix::fs::fsync).map_err(io::Error::from).map_err(failed("sync what holds"))?;
         }
         drop(names);
-        if commit == Commit::OfDamaged {
-            home.keep_damaged().map_err(failed("keep the damaged journal in"))?;
-        }
-        if commit != Commit::First {
+        if matches!(commit, Commit::Only | Commit::Last) {
             // The snapshot is complete without this, so that errors do not matter.
             let _ = remove_unfinished(&home.dir);
             // A child that another thread is forking has the descriptor, and with it the lock, until its
@@ -500,8 +498,9 @@ fn refused(path: &Path, reason: &str) -> Error {
 fn check_contents(dir: &OwnedFd, path: &Path) -> Result<(), Error> {
     let (mut manifest, mut blobs, mut temporary) = (false, false, false);
     for name in entries(dir).map_err(Error::io("list", path))? {
-        let regular = rustix::fs::statat(dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW)
-            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+        let stat = rustix::fs::statat(dir, name.as_slice(), AtFlags::SYMLINK_NOFOLLOW);
+        let is_a = |wanted| stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == wanted);
+        let regular = is_a(FileType::RegularFile);
         match name.as_slice() {
             name if regular && name == MANIFEST.as_bytes() => manifest = true,
             name if regular && name == BLOBS.as_bytes() => blobs = true,
@@ -509,7 +508,7 @@ fn check_contents(dir: &OwnedFd, path: &Path) -> Result<(), Error> {
             name if regular && name == RESTORE_JOURNAL.as_bytes() => {}
             name if regular && name == JOURNAL.as_bytes() => temporary = true,
             name if regular && name == GITIGNORE.0.as_bytes() && is_own_gitignore(dir) => {}
-            name if is_damaged_journal(name) => {}
+            name if is_damaged_journal(name) && is_a(FileType::Directory) => {}
             other => {
                 let reason = format!(
                     "holds {}, which is not a part of a snapshot: name a new or an empty directory",
@@ -578,6 +577,7 @@ fn remove_unfinished(dir: &OwnedFd) -> io::Result<()> {
 pub fn damaged_journals(path: &Path) -> Vec<PathBuf> {
     let names = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.file_name());
     let mut names: Vec<OsString> = names.filter(|name| is_damaged_journal(name.as_bytes())).collect();
+    names.retain(|name| std::fs::symlink_metadata(path.join(name)).is_ok_and(|found| found.is_dir()));
     names.sort_by_key(|name| std::cmp::Reverse((name.len(), name.clone())));
     names.into_iter().map(|name| path.join(name)).collect()
 }

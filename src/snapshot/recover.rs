@@ -38,6 +38,9 @@ const BLOBS_START: u64 = b"PAR1".len() as u64;
 /// What a shell shows of a process that SIGKILL ended.
 const KILLED: i32 = 128 + libc::SIGKILL;
 
+/// How many damages of a journal are named.
+const NAMED_DAMAGES: usize = 20;
+
 /// How many frames there may be up to the last that says who records.
 const FIRST_FRAMES: usize = 5;
 
@@ -164,11 +167,19 @@ pub fn recover(directory: SnapshotDir, held: HashMap<u32, File>) -> Result<Recov
     let is_damaged = journaled.is_damaged();
     let bundle = Builder::new(journaled, &directory, &directory, held)?.build()?;
     let RecoveredBundle { blobs, manifest, records, missing } = bundle;
-    let kept = if is_damaged { Commit::OfDamaged } else { Commit::Only };
-    let directory = directory.commit(blobs, manifest, kept, false)?;
+    let directory = directory.commit(blobs, manifest, Commit::Recovered, false)?;
+    let damaged_journal = end(&directory, is_damaged)?;
     let path = directory.real_path().to_owned();
-    let damaged_journal = is_damaged.then(|| last_damaged(&path)).flatten();
     Ok(Recovery::Done(Recovered { path, records, missing, damaged_journal }))
+}
+
+/// Removes what was recovered in `directory`, or keeps it, if its journal is damaged: where.
+fn end(directory: &SnapshotDir, is_damaged: bool) -> Result<Option<PathBuf>, Error> {
+    let ended = match is_damaged {
+        true => directory.keep_damaged().map(Some),
+        false => directory.discard_unfinished().map(|()| None),
+    };
+    ended.map_err(Error::io("remove the journal in", directory.real_path()))
 }
 
 /// Recovers the unfinished recording in `directory` into `DIRECTORY-recovered-N`, if it has changed anything.
@@ -179,35 +190,25 @@ pub fn recover_beside(directory: &SnapshotDir, held: HashMap<u32, File>) -> Resu
         return discard(directory);
     };
     let is_damaged = journaled.is_damaged();
-    // What was recovered already is not needed any more.
-    let end = || match is_damaged {
-        true => directory.keep_damaged(),
-        false => directory.discard_unfinished(),
-    };
-    let end = || end().map_err(Error::io("remove the journal in", directory.real_path()));
-    let is_at = |path: &Path| {
+    let found_at = |path: &Path| {
         // The first snapshot of a recording that went on is not all of it.
-        Snapshot::open(path).is_ok_and(|snapshot| {
+        Snapshot::open(path).ok().filter(|snapshot| {
             let header = snapshot.header();
             header.id == journaled.header.id && !header.running
         })
     };
-    if is_at(directory.real_path()) {
-        end()?;
-        return Ok(Recovery::Unneeded);
+    if let Some(snapshot) = found_at(directory.real_path()) {
+        return end_recovered(directory, &snapshot, is_damaged);
     }
     let target = first_beside(directory.real_path(), |path| {
         if !path.exists() {
             return Some(None);
         }
         // A recovery was killed between its commit and the end.
-        is_at(path).then(|| Some(path.to_owned()))
+        found_at(path).map(Some)
     });
     let target = match target {
-        (_, Some(_)) => {
-            end()?;
-            return Ok(Recovery::Unneeded);
-        }
+        (_, Some(snapshot)) => return end_recovered(directory, &snapshot, is_damaged),
         (path, None) => SnapshotDir::create(&path)?,
     };
     let made = target.made().clone();
@@ -218,8 +219,7 @@ pub fn recover_beside(directory: &SnapshotDir, held: HashMap<u32, File>) -> Resu
     });
     match committed {
         Ok(recovered) => {
-            end()?;
-            let damaged_journal = is_damaged.then(|| last_damaged(directory.real_path())).flatten();
+            let damaged_journal = end(directory, is_damaged)?;
             Ok(Recovery::Done(Recovered { damaged_journal, ..recovered }))
         }
         Err(error) => {
@@ -229,8 +229,20 @@ pub fn recover_beside(directory: &SnapshotDir, held: HashMap<u32, File>) -> Resu
     }
 }
 
-fn last_damaged(path: &Path) -> Option<PathBuf> {
-    damaged_journals(path).into_iter().next()
+/// Ends what is in `directory` of a recording whose snapshot is there already.
+fn end_recovered(directory: &SnapshotDir, snapshot: &Snapshot, is_damaged: bool) -> Result<Recovery, Error> {
+    // What the recorder itself has committed lacks nothing that its journal could have.
+    let is_damaged = is_damaged && snapshot.header().recovered;
+    let damaged_journal = end(directory, is_damaged)?;
+    Ok(match damaged_journal {
+        None => Recovery::Unneeded,
+        Some(_) => Recovery::Done(Recovered {
+            path: snapshot.path().to_owned(),
+            records: snapshot.files().len(),
+            missing: Vec::new(),
+            damaged_journal,
+        }),
+    })
 }
 
 /// The first of `PATH-recovered-1` and so on that `accept` takes, and what it says.
@@ -353,7 +365,10 @@ impl Journaled {
     fn add(&mut self, frame: Frame) -> io::Result<()> {
         match frame {
             Frame::Begin(_) | Frame::Header(_) => {}
-            Frame::Damaged(range) => self.damaged.push(range),
+            Frame::Damaged(range) => match self.damaged.last_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => self.damaged.push(range),
+            },
             Frame::Process(process) => drop(self.processes.insert(process.id, *process)),
             Frame::Ended(id, status) => {
                 if let Some(process) = self.processes.get_mut(&id) {
@@ -450,7 +465,7 @@ impl<'a> Builder<'a> {
         target: &'a SnapshotDir,
         held: HashMap<u32, File>,
     ) -> Result<Builder<'a>, Error> {
-        let rows = rows(&mut journaled, directory);
+        let rows = rows(&mut journaled, directory)?;
         let failed = || Error::io("write blobs in", target.real_path());
         let writer = target.unnamed_file().and_then(|file| BlobWriter::new(file, Compression::Snappy));
         let mut found = HashMap::new();
@@ -487,6 +502,7 @@ impl<'a> Builder<'a> {
         let is_made = |record: &FileRecord| record.is_git_state && record.before.present().is_none();
         let made = files.iter().filter(|(_, (_, record))| is_made(record));
         let made: HashSet<Vec<u8>> = made.map(|(path, _)| path.clone()).collect();
+        let is_damaged = self.journaled.is_damaged();
         let mut records = Vec::with_capacity(files.len());
         for (path, (inode, mut record)) in files {
             if let Some(inode) = inode {
@@ -496,7 +512,7 @@ impl<'a> Builder<'a> {
             complete_operations(&mut record);
             let is_left_out = record.is_git_state
                 && (!PathEffect::of(&record).lasts()
-                    || git::is_left_alone(&path, |path| !made.contains(path)));
+                    || !is_damaged && git::is_left_alone(&path, |path| !made.contains(path)));
             if !is_left_out {
                 records.push(record);
             }
@@ -514,11 +530,15 @@ impl<'a> Builder<'a> {
                  what was only read, and of the network, nothing is recorded",
             ),
         );
-        warnings.extend(journaled.damaged.iter().map(|Range { start, end }| {
+        warnings.extend(journaled.damaged.iter().take(NAMED_DAMAGES).map(|Range { start, end }| {
             let detail =
                 format!("the bytes {start} to {end} of the journal are damaged: what they said is lost");
             lost(WarningKind::ExternalChange, &detail)
         }));
+        if let Some(more) = journaled.damaged.len().checked_sub(NAMED_DAMAGES).filter(|more| *more > 0) {
+            let detail = "other bytes of the journal are damaged: what they said is lost";
+            warnings.push(Warning { count: more as u64, ..lost(WarningKind::ExternalChange, detail) });
+        }
         let header = header(journaled, &records, warnings);
         let manifest = target.unnamed_file().map_err(failed("write the manifest in"))?;
         let mut out = BufWriter::new(&manifest);
@@ -547,7 +567,16 @@ impl<'a> Builder<'a> {
         }
         let key = blob_key(Side::Before, path);
         let threatened = self.journaled.places.contains_key(&inode);
-        let content = match self.content_of(inode, &key, present, metadata_changed)? {
+        // What a damaged journal does not say of an inode may have been in what is lost.
+        let is_known = !self.journaled.is_damaged()
+            || threatened
+            || self.journaled.stored.contains_key(&inode)
+            || self.is_untouched(path);
+        let found = match is_known {
+            true => self.content_of(inode, &key, present, metadata_changed)?,
+            false => None,
+        };
+        let content = match found {
             Some(content)
                 if content.omitted == Some(BlobOmitted::NoSpace) && !self.is_in_place(path, present) =>
             {
@@ -556,9 +585,11 @@ impl<'a> Builder<'a> {
             }
             Some(content) => content,
             // It is as it was, or Git has its bytes.
-            None if self.is_in_place(path, present) || has_blob_in_git(&record.git) => return Ok(()),
+            None if is_known && self.is_in_place(path, present) || has_blob_in_git(&record.git) => {
+                return Ok(());
+            }
             // It was appended to, through a descriptor from before the launch.
-            None if record.inherited && !threatened => return Ok(()),
+            None if is_known && record.inherited && !threatened => return Ok(()),
             None => {
                 self.lose(
                     path,
@@ -580,6 +611,16 @@ impl<'a> Builder<'a> {
     fn lose(&mut self, path: &[u8], why: &'static str) {
         self.missing.push((path.to_vec(), why));
         self.lost(path, why);
+    }
+
+    /// Whether the file at a path is as it was before the recording, by its time of change, which nobody can set.
+    fn is_untouched(&self, path: &[u8]) -> bool {
+        let Ok(started) = self.journaled.header.started_at.parse::<jiff::Timestamp>() else { return false };
+        self.found.get(path).is_some_and(|found| {
+            let changed =
+                jiff::Timestamp::new(found.st_ctime, i32::try_from(found.st_ctime_nsec).unwrap_or(0));
+            changed.is_ok_and(|changed| changed < started)
+        })
     }
 
     /// Whether nothing has happened to a path.
@@ -776,15 +817,21 @@ fn lost(kind: WarningKind, detail: &str) -> Warning {
 }
 
 /// The rows of all contents that are complete on file; none where there are none, or they can't be read.
-fn rows(journaled: &mut Journaled, directory: &SnapshotDir) -> Option<BlobReader> {
-    let mut file = directory.open_temporary(&journaled.begin.blobs).ok()?;
-    if journaled.is_damaged() {
+fn rows(journaled: &mut Journaled, directory: &SnapshotDir) -> Result<Option<BlobReader>, Error> {
+    let Ok(mut file) = directory.open_temporary(&journaled.begin.blobs) else { return Ok(None) };
+    let is_damaged = journaled.is_damaged();
+    if is_damaged {
         // Groups may follow whose footers could not be read: they are kept as they are.
-        let copy = directory.unnamed_file().ok()?;
-        live::copy_keeping_holes(&file, &copy, file.metadata().ok()?.len()).ok()?;
-        file = copy;
+        let copied = || -> io::Result<File> {
+            let copy = directory.unnamed_file()?;
+            live::copy_keeping_holes(&file, &copy, file.metadata()?.len())?;
+            Ok(copy)
+        };
+        file = copied().map_err(Error::io("copy the stored contents in", directory.real_path()))?;
     }
-    blobs::complete(&file, &journaled.footers).ok()?;
+    if blobs::complete(&file, &journaled.footers).is_err() {
+        return Ok(None);
+    }
     let complete = |stored: &&StoredContent| stored.number <= journaled.complete;
     let mut wanted: HashMap<Box<str>, Wanted> = HashMap::new();
     for StoredContent { key, digest, size, .. } in journaled.stored.values().filter(complete) {
@@ -792,11 +839,11 @@ fn rows(journaled: &mut Journaled, directory: &SnapshotDir) -> Option<BlobReader
         let sparse = matches!(digest, Digest::Sparse(_));
         wanted.insert(key.as_str().into(), Wanted { size: *size, sparse });
     }
-    match wanted.is_empty() {
+    Ok(match wanted.is_empty() {
         true => None,
-        false if journaled.is_damaged() => BlobReader::open_what_is_whole(file, wanted).ok(),
+        false if is_damaged => BlobReader::open_what_is_whole(file, wanted).ok(),
         false => BlobReader::open(file, wanted).ok(),
-    }
+    })
 }
 
 fn has_blob_in_git(git: &Option<GitStatus>) -> bool {
@@ -845,7 +892,9 @@ fn header(journaled: Journaled, records: &[FileRecord], warnings: Vec<Warning>) 
             processes[index].image = Arc::clone(&processes[at].image);
         }
     }
-    let root = processes.first().and_then(|process| process.exit_status);
+    // Of a damaged journal, the first may be another one.
+    let root = processes.first().filter(|process| process.parent.is_none());
+    let root = root.and_then(|process| process.exit_status);
     let mut repositories: BTreeMap<Vec<u8>, GitRepository> = BTreeMap::new();
     for git in records.iter().filter_map(|record| record.git.as_ref()) {
         let repository = repositories.entry(git.root.clone()).or_insert_with(|| GitRepository {
