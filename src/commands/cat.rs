@@ -7,13 +7,14 @@ use base64::write::EncoderWriter;
 use jiff::Timestamp;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
-use super::exit::{Exit, VerbResult};
+use super::exit::{Exit, UsageError, VerbResult};
 use super::level::without_record;
 use super::open::open_or_last;
 use super::out::{Console, OutputError};
 use super::past::{Extent, Past, past};
 use super::paths::{self, quoted};
 use crate::cli::Cat;
+use crate::library::reference::Reference;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::{ContentSource, Contents, Unavailable, locate};
@@ -30,6 +31,9 @@ pub fn run(args: &Cat, console: &mut Console) -> VerbResult {
     }
     let (snap, path) = match &args.path {
         Some(path) => (Some(args.snap.as_path()), path.as_os_str()),
+        None if Reference::parse(args.snap.as_os_str().as_encoded_bytes()).is_some() => {
+            return Err(UsageError("cat: no path was named".to_owned()).into());
+        }
         None => (None, args.snap.as_os_str()),
     };
     let snapshot = open_or_last(snap, &args.access, console)?;

@@ -2,6 +2,7 @@
 //!
 //! Neighbours: `library::fsck` does the work, `restore::interrupted` knows the restores that have not ended.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use serde::Serialize;
@@ -10,12 +11,14 @@ use super::exit::{Exit, VerbResult};
 use super::out::Console;
 use super::paths::counted;
 use super::progress;
-use super::restore::ways_on;
+use super::restore::WaysOn;
 use super::undo::take_back;
 use crate::cli::Fsck;
 use crate::library::Library;
 use crate::library::fsck::{Findings, Problem, ProblemKind, Repairs, check, repair};
-use crate::restore::interrupted::{abandoned_in, interrupted_in, tidy};
+use crate::library::rescues::is_companion;
+use crate::restore::interrupted::{abandoned_in, interrupted_in, is_running, tidy};
+use crate::snapshot::layout::UNFINISHED;
 use crate::snapshot::printable;
 
 /// Runs `fsck`.
@@ -71,23 +74,38 @@ pub fn run(args: &Fsck, console: &mut Console) -> VerbResult {
 
 /// Names the restores that have not ended, and how each is completed or taken back.
 fn check_restores(library: &Library, findings: &mut Findings) -> anyhow::Result<()> {
-    for path in abandoned_in(&library.snapshots())? {
-        let why = "its restore was killed before it had changed anything";
-        findings.add(shown(library, &path), ProblemKind::Leftover, why);
-    }
-    for rescue in interrupted_in(&library.snapshots())? {
-        let Some(ways) = ways_on(&rescue) else { continue };
-        let why = format!("its restore was interrupted: {ways}");
-        findings.add(shown(library, &rescue.path), ProblemKind::Unfinished, why);
+    let (abandoned, interrupted) =
+        (abandoned_in(&library.snapshots())?, interrupted_in(&library.snapshots())?);
+    for name in library.names()?.iter().filter(|name| is_unfinished(name)) {
+        let path = library.snapshots().join(name);
+        let shown = shown(library, &path);
+        if let Some((_, state)) = abandoned.iter().find(|(other, _)| *other == path) {
+            match state {
+                Ok(_) => {
+                    let why = "its restore was killed before it had changed any file";
+                    findings.add(shown, ProblemKind::Leftover, why);
+                }
+                Err(error) => findings.add(shown, ProblemKind::Damaged, error.to_string()),
+            }
+        } else if let Some(rescue) = interrupted.iter().find(|rescue| rescue.path == path) {
+            let ways = WaysOn::of(rescue).map(|ways| format!("its restore was interrupted: {ways}"));
+            findings.add(shown, ProblemKind::Unfinished, ways.unwrap_or_default());
+        } else if path.exists() && !is_running(&path) {
+            let why = "its restore was interrupted, and what that has overwritten can't be read";
+            findings.add(shown, ProblemKind::Damaged, why);
+        }
     }
     Ok(())
 }
 
 /// Takes back the restores that were interrupted, where nothing has changed since.
 fn end_restores(library: &Library, repairs: &mut Repairs) -> anyhow::Result<()> {
-    tidy(&library.snapshots())?;
+    if let Err(error) = tidy(&library.snapshots()) {
+        repairs.failed.push((shown(library, &library.snapshots()), error.to_string()));
+    }
     for rescue in interrupted_in(&library.snapshots())? {
-        let Some(snapshot) = &rescue.snapshot else { continue };
+        // To take one back may complete another.
+        let Some(snapshot) = rescue.snapshot.as_ref().filter(|_| rescue.path.exists()) else { continue };
         match take_back(snapshot) {
             Ok(outcome) if outcome.applied => repairs.taken_back.push(shown(library, &rescue.path)),
             // It is named with the ways on.
@@ -96,6 +114,10 @@ fn end_restores(library: &Library, repairs: &mut Repairs) -> anyhow::Result<()> 
         }
     }
     Ok(())
+}
+
+fn is_unfinished(name: &OsStr) -> bool {
+    name.to_str().is_some_and(|name| name.ends_with(UNFINISHED) && is_companion(name))
 }
 
 /// The path of what is in the library, from there.

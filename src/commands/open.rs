@@ -196,7 +196,10 @@ pub fn open_or_last(
     let library = Library::find()?.ok_or_else(nothing)?;
     let (scope, entries) = (scope(access, false), library.entries()?);
     let is_candidate = |entry: &&Entry| {
-        entry.changes.any() && entry.state != EntryState::Unrecovered && scope.contains(entry, &library)
+        entry.changes.any()
+            && !entry.imported
+            && entry.state != EntryState::Unrecovered
+            && scope.contains(entry, &library)
     };
     let last = entries.iter().rev().find(is_candidate).ok_or_else(nothing)?;
     console.say(format_args!("{}: {}", last.id, command_line(last)));

@@ -100,6 +100,16 @@ impl Exclusions {
         Ok(Exclusions(globs.iter().map(whole).collect::<anyhow::Result<_>>()?))
     }
 
+    /// The patterns, so that they mean the same in any current directory.
+    pub fn canonical(globs: &[OsString]) -> impl Iterator<Item = Vec<u8>> {
+        globs.iter().map(|glob| {
+            let name = glob.as_bytes().strip_suffix(b"/").unwrap_or(glob.as_bytes());
+            let absolute = absolute(OsStr::from_bytes(name)).ok().filter(|_| name.contains(&b'/'));
+            absolute
+                .map_or_else(|| glob.as_bytes().to_vec(), |path| path.into_os_string().into_encoded_bytes())
+        })
+    }
+
     /// Whether nothing is left out.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::{Mutex, PoisonError};
 
@@ -12,6 +13,7 @@ use indicatif::ProgressBar;
 use jiff::Timestamp;
 use serde::ser::{SerializeMap as _, SerializeSeq as _};
 use serde::{Serialize, Serializer};
+use serde_json::json;
 
 use super::branch::{BranchRequest, ReasonsJson, build};
 use super::exit::{Exit, UsageError, VerbResult};
@@ -232,6 +234,10 @@ pub fn put_back(
     let outcome = run::run(snapshot, request, &RestoreBar::default())?;
     if let Some(interrupted) = &outcome.interrupted {
         name_interrupted(interrupted, console);
+        if form.json {
+            let ways = WaysOn::of(interrupted);
+            console.json(&json!({"applied": false, "refused": true, "interrupted": ways}))?;
+        }
         return Ok(outcome);
     }
     if form.json {
@@ -245,19 +251,32 @@ pub fn put_back(
 
 /// Says that nothing was changed, since a restore was interrupted.
 pub fn name_interrupted(rescue: &UnfinishedRescue, console: &mut Console) {
-    if let Some(ways) = ways_on(rescue) {
+    if let Some(ways) = WaysOn::of(rescue) {
         console.say(format_args!("nothing was changed, since an earlier restore was interrupted: {ways}"));
     }
 }
 
-/// How an interrupted restore is completed or taken back.
-pub fn ways_on(rescue: &UnfinishedRescue) -> Option<String> {
-    let header = rescue.snapshot.as_ref()?.header();
-    let complete = shell_line(&rescue::repetition(&header.command));
-    let path = shell_word(rescue.path.as_os_str().as_bytes());
-    Some(format!(
-        "complete it with: {complete}, or take it back with: agent-snapshot restore --before {path}"
-    ))
+/// The command lines that end an interrupted restore.
+#[derive(Debug, Serialize)]
+pub struct WaysOn {
+    complete: String,
+    take_back: String,
+}
+
+impl WaysOn {
+    /// Those of a rescue.
+    pub fn of(rescue: &UnfinishedRescue) -> Option<WaysOn> {
+        let header = rescue.snapshot.as_ref()?.header();
+        let complete = shell_line(&rescue::repetition(&header.command, &rescue.path));
+        let path = shell_word(rescue.path.as_os_str().as_bytes());
+        Some(WaysOn { complete, take_back: format!("agent-snapshot restore --before {path}") })
+    }
+}
+
+impl fmt::Display for WaysOn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "complete it with: {}, or take it back with: {}", self.complete, self.take_back)
+    }
 }
 
 /// What a restore with this outcome comes to.
@@ -301,7 +320,8 @@ pub fn policy(snapshot: &Snapshot, foreign: bool, preserve: bool) -> anyhow::Res
 /// The options that limit what is put back, in the canonical form of a request.
 pub fn limits(extent: &RestoreExtent) -> Vec<Vec<u8>> {
     let skip = extent.skip_conflicts.then(|| b"--skip-conflicts".to_vec());
-    let exclude = extent.exclude.iter().map(|glob| [b"--exclude=", glob.as_bytes()].concat());
+    let exclude =
+        Exclusions::canonical(&extent.exclude).map(|glob| [b"--exclude=", glob.as_slice()].concat());
     let no_git = extent.no_git.then(|| b"--no-git".to_vec());
     skip.into_iter().chain(exclude).chain(no_git).collect()
 }

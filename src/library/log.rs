@@ -403,10 +403,17 @@ impl Log {
 }
 
 impl Log {
-    /// The lines that still tell something: of each recording the last, unless it was deleted, and of the deletions those
-    /// that `is_needed` names, and the newest.
-    pub fn without_the_past(mut self, is_needed: impl Fn(&str) -> bool) -> Vec<Event> {
-        let is_told = |entry: &Entry| self.deleted.get(&entry.id).is_none_or(|deletion| deletion.evicted);
+    /// The lines that still tell something: of each recording the last, unless it was deleted and `is_there` does not name
+    /// it, and of the deletions those that `is_needed` names, and the newest.
+    pub fn without_the_past(
+        mut self,
+        is_there: impl Fn(&str) -> bool,
+        is_needed: impl Fn(&str) -> bool,
+    ) -> Vec<Event> {
+        // An import may have made a deleted one again.
+        let is_told = |entry: &Entry| {
+            is_there(&entry.id) || self.deleted.get(&entry.id).is_none_or(|deletion| deletion.evicted)
+        };
         let last: HashMap<String, usize> =
             self.recorded.iter().enumerate().map(|(at, entry)| (entry.id.clone(), at)).collect();
         let recorded = std::mem::take(&mut self.recorded).into_iter().enumerate();
@@ -423,7 +430,8 @@ impl Log {
     /// How many lines that tell nothing any more it has at least.
     fn past(&self) -> usize {
         let is_gone = |entry: &&Entry| self.deleted.get(&entry.id).is_some_and(|deletion| !deletion.evicted);
-        self.recorded.iter().filter(is_gone).count() + self.deleted.len().saturating_sub(DELETIONS)
+        let deletions = self.deleted.values().filter(|deletion| !deletion.evicted).count();
+        self.recorded.iter().filter(is_gone).count() + deletions.saturating_sub(DELETIONS)
     }
 
     /// Whether most of it tells nothing any more, and all of it can be written again.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::{Error, failed};
 use super::journal::{self, InterruptedJournal, JournalState};
+use super::node::{RestorePolicy, User};
 use super::request::RestoreRequest;
 use super::rescue;
 use super::rescue_directory::{
@@ -17,7 +18,9 @@ use super::rescue_directory::{
 };
 use super::root::Root;
 use super::settle::Settler;
+use super::targets::GitStateChoice;
 use crate::fs::parent_of;
+use crate::git::repository_of;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::{FileRecord, Snapshot, SnapshotKind, identity};
 
@@ -63,20 +66,34 @@ pub fn interrupted_in(directory: &Path) -> io::Result<Vec<UnfinishedRescue>> {
     Ok(found)
 }
 
-/// The directories in `directory` of restores that were killed before they had changed anything.
-pub fn abandoned_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found = find_unfinished(directory, |_, _| true)?;
-    found
-        .retain(|one| one.snapshot.is_none() && !matches!(journal::find(&one.path), Ok(JournalState::InUse)));
-    Ok(found.into_iter().map(|one| one.path).collect())
+/// The directories in `directory` of restores that were killed before they had changed any file, with what is known of
+/// each: modes of directories may be widened, and locks of Git made.
+pub fn abandoned_in(directory: &Path) -> io::Result<Vec<(PathBuf, Result<JournalState, Error>)>> {
+    let found = find_unfinished(directory, |_, _| true)?.into_iter().filter(|one| one.snapshot.is_none());
+    let states = found.map(|one| {
+        let state = journal::find(&one.path);
+        (one.path, state)
+    });
+    Ok(states.filter(|(_, state)| !matches!(state, Ok(JournalState::InUse))).collect())
 }
 
-/// Removes the directories in `directory` of restores that were killed before they had changed anything, and gives each
+/// Takes back what restores in `directory` had begun that were killed before they had changed any file, and gives each
 /// interrupted one a number of its own.
 pub fn tidy(directory: &Path) -> Result<(), Error> {
     let _alone = lock_all(directory)?;
     let searched = || failed("search for unfinished rescues");
-    for path in abandoned_in(directory).map_err(searched())? {
+    let root = Root::live().map_err(failed("open /"))?;
+    let policy = RestorePolicy::all(User::effective());
+    for (path, state) in abandoned_in(directory).map_err(searched())? {
+        match state {
+            Ok(JournalState::Interrupted(journal)) => {
+                let settler = Settler { root: &root, rescues: Vec::new(), policy: &policy, dry_run: false };
+                settler.settle(&journal, &path)?;
+            }
+            Ok(JournalState::Missing) => {}
+            // Only who can read it knows what it had begun.
+            Ok(JournalState::InUse) | Err(_) => continue,
+        }
         // A directory with files of someone else stays.
         let _ = end(&path);
     }
@@ -93,12 +110,17 @@ pub fn in_the_way(snapshot: &Snapshot, request: &RestoreRequest) -> io::Result<O
     for part in snapshot.parts() {
         directories.insert(family(part.path())?.0);
     }
-    let changed = changed_paths(snapshot);
+    let is_chosen = |record: &&FileRecord| {
+        let path = record.path.as_slice();
+        let is_wanted = || request.choice.git_state(path, repository_of(path)) != GitStateChoice::Unwanted;
+        request.choice.contains(path) && (!record.is_git_state || is_wanted())
+    };
+    let changed = changed_paths(snapshot.files().iter().filter(is_chosen));
     for directory in directories {
         for one in interrupted_in(&directory)? {
             let Some(rescue) = &one.snapshot else { continue };
             if !rescue::is_same_request(&rescue.header().command, request.command)
-                && is_about_the_same(&changed, &changed_paths(rescue))
+                && is_about_the_same(&changed, &changed_paths(rescue.files().iter()))
             {
                 return Ok(Some(one));
             }
@@ -107,9 +129,9 @@ pub fn in_the_way(snapshot: &Snapshot, request: &RestoreRequest) -> io::Result<O
     Ok(None)
 }
 
-fn changed_paths(snapshot: &Snapshot) -> HashSet<&[u8]> {
+fn changed_paths<'a>(records: impl Iterator<Item = &'a FileRecord>) -> HashSet<&'a [u8]> {
     let is_change = |record: &&FileRecord| PathEffect::of(record).lasts();
-    snapshot.files().iter().filter(is_change).map(|record| record.path.as_slice()).collect()
+    records.filter(is_change).map(|record| record.path.as_slice()).collect()
 }
 
 /// Whether a path of the one is, or is above, one of the other.
@@ -121,7 +143,12 @@ fn is_about_the_same(one: &HashSet<&[u8]>, other: &HashSet<&[u8]>) -> bool {
 }
 
 fn is_interrupted(one: &UnfinishedRescue) -> bool {
-    one.snapshot.is_some() && !matches!(journal::find(&one.path), Ok(journal::JournalState::InUse))
+    one.snapshot.is_some() && !is_running(&one.path)
+}
+
+/// Whether the restore goes on whose rescue is in `directory`.
+pub fn is_running(directory: &Path) -> bool {
+    matches!(journal::find(directory), Ok(JournalState::InUse))
 }
 
 /// The unfinished restores in `directory`, of those that may be by the name of their snapshot and their rescue.

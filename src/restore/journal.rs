@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -240,9 +240,10 @@ fn create(directory: &Path) -> io::Result<Option<File>> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::APPEND | OFlags::CLOEXEC;
     match rustix::fs::open(directory.join(RESTORE_JOURNAL), flags, Mode::RUSR | Mode::WUSR) {
         Ok(fd) => {
-            // On a filesystem without locks nobody can be excluded.
-            let _ = rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive);
-            Ok(Some(File::from(fd)))
+            let file = File::from(fd);
+            // Whoever only reads it has the lock for a moment. On a filesystem without locks nobody can be excluded.
+            let _ = lock_exclusively(&file, LOCK_TRIES);
+            Ok(Some(file))
         }
         Err(Errno::EXIST) => Ok(None),
         Err(error) => Err(error.into()),

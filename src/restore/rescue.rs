@@ -65,20 +65,29 @@ pub fn recordings(command: &[Vec<u8>]) -> &[Vec<u8>] {
 
 /// Whether two commands are the same request: an interrupted restore of an unfinished rescue may have ended that.
 pub fn is_same_request(one: &[Vec<u8>], other: &[Vec<u8>]) -> bool {
-    let words = |command: &[Vec<u8>]| -> Vec<Vec<u8>> {
-        let word = |word: &Vec<u8>| word.strip_suffix(UNFINISHED.as_bytes()).unwrap_or(word).to_vec();
-        command.iter().map(word).collect()
+    let in_final_form = |command: &[Vec<u8>]| {
+        let mut command = command.to_vec();
+        if let [_, verb, snapshot, ..] = command.as_mut_slice()
+            && verb == b"restore"
+            && snapshot.ends_with(UNFINISHED.as_bytes())
+        {
+            snapshot.truncate(snapshot.len() - UNFINISHED.len());
+        }
+        command
     };
-    words(one) == words(other)
+    in_final_form(one) == in_final_form(other)
 }
 
-/// The command line that does the request of a rescue again.
-pub fn repetition(command: &[Vec<u8>]) -> Vec<Vec<u8>> {
+/// The command line that does the request of the rescue in `directory` again.
+pub fn repetition(command: &[Vec<u8>], directory: &Path) -> Vec<Vec<u8>> {
     match command {
         // One of the recordings names all that were undone with it.
-        [program, verb, first, rest @ ..] if verb == b"redo" => {
-            let limits = rest.iter().filter(|word| word.starts_with(b"--"));
-            [program, verb, first].into_iter().chain(limits).cloned().collect()
+        [program, verb, words @ ..] if verb == b"redo" => {
+            let is_limit = |word: &&Vec<u8>| word.starts_with(b"--");
+            let is_there = |id: &&Vec<u8>| directory.with_file_name(OsStr::from_bytes(id)).exists();
+            let ids = || words.iter().filter(|word| !is_limit(word));
+            let one = ids().find(is_there).or_else(|| ids().next());
+            [program, verb].into_iter().chain(one).chain(words.iter().filter(is_limit)).cloned().collect()
         }
         [program, verb, snapshot, rest @ ..] if verb == b"restore" && snapshot != b"--at" => {
             let path = Path::new(OsStr::from_bytes(snapshot));

@@ -41,10 +41,12 @@ fn numbered((directory, base): &(PathBuf, Vec<u8>), number: u32, end: &str) -> P
     directory.join(OsStr::from_bytes(&name))
 }
 
-/// Locks all rescues in `directory` against other restores, which are waited for; none where others may write, who could
-/// keep us waiting.
+/// Locks all rescues in `directory` against other restores, which are waited for; none where others may open it, who could
+/// keep us waiting, as outside of a library.
 pub fn lock_all(directory: &Path) -> Result<Option<File>, Error> {
-    if !is_own_directory(directory) {
+    let is_ours_alone = std::fs::symlink_metadata(directory)
+        .is_ok_and(|metadata| is_private(&metadata) && metadata.mode() & 0o077 == 0);
+    if !is_ours_alone {
         return Ok(None);
     }
     let file = File::open(directory).map_err(failed("open what the snapshot is in"))?;

@@ -42,7 +42,7 @@ pub fn run(
     request: &RestoreRequest,
     progress: &dyn RestoreProgress,
 ) -> Result<RestoreOutcome, Error> {
-    let _alone = exclude_others(snapshot)?;
+    let _alone = if request.dry_run { Vec::new() } else { exclude_others(snapshot)? };
     let _locks = snapshot.parts().iter().map(lock).collect::<Result<Vec<_>, _>>()?;
     if request.yields_to_interrupted {
         let interrupted = in_the_way(snapshot, request).map_err(failed("search for unfinished rescues"))?;

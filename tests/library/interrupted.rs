@@ -219,3 +219,25 @@ fn repair_takes_an_interrupted_restore_back() {
     }
     assert!(rescues(&place).iter().all(|name| !name.ends_with(".unfinished")), "{:?}", rescues(&place));
 }
+
+#[test]
+fn repair_takes_back_what_was_begun_before_any_file_was_changed() {
+    let place = Place::new();
+    place.prepare("git init -q && git -c user.name=u -c user.email=u@e commit -q --allow-empty -m one");
+    run(&place, &[], "echo new > f; git add f");
+    let after = tree(&place);
+    let lock = place.at(".git/index.lock");
+    let (_, status) = trace_program(&place, ["undo", "--all"].map(std::ffi::OsStr::new), |pid, _| {
+        if lock.exists() && !is_restore_begun(&place) {
+            let _ = kill(pid, Signal::SIGKILL);
+        }
+    });
+    assert!(status.is_none() && lock.exists());
+    let found = verb(&place, &["fsck"]).expect(1);
+    assert!(found.stdout.contains("killed before it had changed any file"), "{found:?}");
+    verb(&place, &["fsck", "--repair"]).expect(0);
+    assert!(!lock.exists());
+    assert_same(&tree(&place), &after, "");
+    verb(&place, &["undo"]).expect(0);
+    assert!(!place.at("f").exists());
+}
