@@ -6,7 +6,7 @@
 
 mod lab;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use serde_json::Value;
@@ -408,6 +408,11 @@ fn is_recorded_as_it_runs_alone(client: &Client) {
     for entry in &log {
         assert_complete(&lab, entry);
         lab.assert_no_machinery(entry);
+    }
+    // Where a hook is asked, it is told the session.
+    if ["codex", "copilot", "gemini"].contains(&client.name) && client.init.is_some() {
+        let sessions: BTreeSet<Option<&str>> = log.iter().map(|entry| entry["session"].as_str()).collect();
+        assert!(sessions.len() == 1 && !sessions.contains(&None), "{sessions:?}");
     }
     assert_ne!(lab.state(), lab.before);
     // Each one, the last first, and then all of them again at once.

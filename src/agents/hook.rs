@@ -17,6 +17,9 @@ use super::slot::HookSlot;
 /// around a command.
 const ARGUMENT_LIMIT: usize = (128 - 4) << 10;
 
+/// The longest identifier of a session, in bytes: those of agents are UUIDs.
+const SESSION_LIMIT: usize = 200;
+
 /// How one agent asks, and what it takes for an answer.
 #[derive(Debug)]
 pub struct Protocol {
@@ -26,6 +29,8 @@ pub struct Protocol {
     tool: &'static str,
     /// The key of the tool's arguments, of which one is `command`.
     arguments_key: &'static str,
+    /// The key of the agent's session.
+    session_key: &'static str,
     /// The answer that leaves all as it is.
     pub pass: &'static str,
     /// Why a rewritten command may escape the user's rules; none if it does not.
@@ -77,6 +82,7 @@ pub static GEMINI: Protocol = Protocol {
     tool_key: "tool_name",
     tool: "run_shell_command",
     arguments_key: "tool_input",
+    session_key: "session_id",
     pass: "{}",
     objection: None,
     form: Form::Repeated,
@@ -102,6 +108,7 @@ pub static CURSOR: Protocol = Protocol {
     tool_key: "tool_name",
     tool: "Shell",
     arguments_key: "tool_input",
+    session_key: "conversation_id",
     // Without any JSON it reports the hook as failed.
     pass: "{}",
     objection: Some(
@@ -123,6 +130,7 @@ pub static COPILOT: Protocol = Protocol {
     tool_key: "toolName",
     tool: "bash",
     arguments_key: "toolArgs",
+    session_key: "sessionId",
     pass: "",
     objection: Some(
         "compares your rules with the rewritten command, so that one that denies a program no longer finds that",
@@ -146,6 +154,7 @@ pub static CODEX: Protocol = Protocol {
     tool_key: "tool_name",
     tool: "Bash",
     arguments_key: "tool_input",
+    session_key: "session_id",
     pass: "",
     objection: None,
     form: Form::Repeated,
@@ -229,6 +238,8 @@ fn is_dangerous_to_gemini(command: &str) -> bool {
 pub struct Question {
     /// The command.
     pub command: String,
+    /// The agent's session, if it told that.
+    pub session: Option<String>,
     /// All arguments, the command among them.
     arguments: Map<String, Value>,
 }
@@ -248,7 +259,9 @@ impl Protocol {
         };
         let command = arguments.get("command")?.as_str()?.to_owned();
         let can_be_passed = !command.trim().is_empty() && !command.contains('\0');
-        can_be_passed.then_some(Question { command, arguments })
+        let session = question.get(self.session_key).and_then(Value::as_str);
+        let session = session.filter(|id| (1..=SESSION_LIMIT).contains(&id.len())).map(str::to_owned);
+        can_be_passed.then_some(Question { command, session, arguments })
     }
 
     /// The answer that has the command run by `shell`; none if it is already, would be too long, or is not taken with
@@ -257,7 +270,7 @@ impl Protocol {
         if self.objection.is_some() && permission != Permission::Approve {
             return None;
         }
-        let Question { command, mut arguments } = question;
+        let Question { command, mut arguments, .. } = question;
         let rewritten = self.form.of(shell, &command);
         if self.form.is_made_of(shell, &command) || rewritten.len() >= ARGUMENT_LIMIT {
             return None;

@@ -71,9 +71,17 @@ fn outside(makes: bool) -> impl Iterator<Item = PathBuf> {
 
 /// What all notes come to.
 pub fn account() -> Account {
+    notes::account(all(), Timestamp::now())
+}
+
+/// The session of the agent that a hook of ours has just answered about a command line, if nothing else tells one.
+pub fn session_of(line: &[u8]) -> Option<String> {
+    if session(None).is_some() { None } else { notes::session_of(line, &all(), Timestamp::now()) }
+}
+
+fn all() -> Vec<Note> {
     let in_library = Library::find().ok().flatten().map(|library| library.root().join(NOTES));
-    let notes = in_library.into_iter().chain(outside(false)).flat_map(|path| notes::read(&path)).collect();
-    notes::account(notes, Timestamp::now())
+    in_library.into_iter().chain(outside(false)).flat_map(|path| notes::read(&path)).collect()
 }
 
 /// A gap as a sentence without a full stop.

@@ -58,10 +58,10 @@ fn answer(agent: &str, protocol: &Protocol, may_approve: bool) -> anyhow::Result
     if is_exempt || protocol.leaves_alone(&question.command) {
         return Ok(None);
     }
-    let command = question.command.clone();
+    let (command, session) = (question.command.clone(), question.session.clone());
     let note = |why: Option<&str>| {
-        let why = why.map(str::to_owned);
-        asked::note(command.as_bytes(), NoteEvent::Asked { agent: agent.to_owned(), why });
+        let (agent, why, session) = (agent.to_owned(), why.map(str::to_owned), session.clone());
+        asked::note(command.as_bytes(), NoteEvent::Asked { agent, why, session });
     };
     let shell = our_shell().inspect_err(|error| note(Some(&format!("{error:#}"))))?;
     let permission = match protocol.objection {

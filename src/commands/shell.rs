@@ -62,6 +62,7 @@ pub fn run() -> Exit {
         // Nothing is noted of a script.
         Invocation::Script | Invocation::Interactive | Invocation::Nothing => None,
     };
+    let session = line.as_deref().filter(|_| !is_inside).and_then(asked::session_of);
     let messages = Messages::of_shell(notes_of(line));
     let Some(bash) = find_program("bash", Some(Path::new("/bin/bash"))) else {
         messages.say("execute bash: there is no /bin/bash, and no other one in PATH");
@@ -70,7 +71,7 @@ pub fn run() -> Exit {
     // As bash is called, so that `$0` and its messages name it.
     let name = OsString::from(if called.as_bytes().starts_with(b"-") { "-bash" } else { "bash" });
     let is_wanted = !is_inside && is_to_be_recorded(&arguments, &messages);
-    start(bash, name, arguments, is_wanted, &messages)
+    start(bash, name, arguments, is_wanted, session, &messages)
 }
 
 /// Runs bubblewrap with these arguments, and records it if it starts a shell of ours with a command.
@@ -82,15 +83,17 @@ fn run_sandbox(is_inside: bool, arguments: Vec<OsString>) -> Exit {
         messages.say("execute bwrap: there is no other one in PATH");
         return Exit::NotFound;
     };
-    start(program, OsString::from(SANDBOX), arguments, is_wanted, &messages)
+    start(program, OsString::from(SANDBOX), arguments, is_wanted, None, &messages)
 }
 
-/// Starts a program under this name, and records it if that `is_wanted`; else this process becomes it.
+/// Starts a program under this name, and records it if that `is_wanted`, in a session that the environment does not
+/// tell; else this process becomes it.
 fn start(
     program: PathBuf,
     name: OsString,
     arguments: Vec<OsString>,
     is_wanted: bool,
+    session: Option<String>,
     messages: &Messages,
 ) -> Exit {
     let command: Vec<OsString> = std::iter::once(name).chain(arguments).collect();
@@ -99,7 +102,10 @@ fn start(
     }
     let options = ["--survivors", "background", "--report", "none", "--"].map(OsString::from);
     match ShellOptions::try_parse_from(options.iter().chain(&command)) {
-        Ok(options) => record::run_as_shell(options.recording, program, messages),
+        Ok(ShellOptions { mut recording }) => {
+            recording.session = recording.session.or(session);
+            record::run_as_shell(recording, program, messages)
+        }
         // A variable that stands for an option.
         Err(error) => {
             let error = error.to_string();

@@ -57,6 +57,9 @@ pub enum NoteEvent {
         /// Why it was left as it is, if it was.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         why: Option<String>,
+        /// The agent's session, if it told that.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session: Option<String>,
     },
     /// A shell has begun to record it.
     Recorded {
@@ -127,6 +130,17 @@ pub fn read(path: &Path) -> Vec<Note> {
     lines.filter_map(|line| serde_json::from_slice(line).ok()).collect()
 }
 
+/// The session of whoever asked last for a command line, if that was just now.
+pub fn session_of(line: &[u8], notes: &[Note], now: Timestamp) -> Option<String> {
+    let digest = digest_of(line);
+    let is_recent = |note: &&Note| note.line == digest && now.duration_since(note.time) < PATIENCE;
+    let asked = notes.iter().filter(is_recent).filter_map(|note| match &note.event {
+        NoteEvent::Asked { session, why: None, .. } => Some((note.time, session)),
+        _ => None,
+    });
+    asked.max_by_key(|(time, _)| *time)?.1.clone()
+}
+
 /// Commands that were asked to be recorded and were not, since the last one that was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Gap {
@@ -167,7 +181,7 @@ pub fn account(mut notes: Vec<Note>, now: Timestamp) -> Account {
         let matching =
             |open: &[Asked]| open.iter().position(|asked| asked.line == *line && asked.why.is_none());
         match event {
-            NoteEvent::Asked { agent, why } => open.push(Asked {
+            NoteEvent::Asked { agent, why, .. } => open.push(Asked {
                 agent: Some(agent.clone()),
                 line: line.clone(),
                 time: *time,
@@ -216,7 +230,7 @@ mod tests {
     use super::*;
 
     fn asked(agent: &str) -> NoteEvent {
-        NoteEvent::Asked { agent: agent.to_owned(), why: None }
+        NoteEvent::Asked { agent: agent.to_owned(), why: None, session: None }
     }
 
     fn recorded(id: &str) -> NoteEvent {
@@ -274,7 +288,11 @@ mod tests {
         assert_eq!(of(&direct).gaps, [gap(None, 2, 0, Some("full"))]);
         let better = [&direct[..], &[("c", recorded("id"))]].concat();
         assert_eq!(of(&better), Account::default());
-        let left = NoteEvent::Asked { agent: "cursor".to_owned(), why: Some("no approval".to_owned()) };
+        let left = NoteEvent::Asked {
+            agent: "cursor".to_owned(),
+            why: Some("no approval".to_owned()),
+            session: None,
+        };
         assert_eq!(of(&[("a", left)]).gaps, [gap(Some("cursor"), 1, 0, Some("no approval"))]);
     }
 
@@ -283,6 +301,25 @@ mod tests {
         let note = Note { time: at(100), ..Note::new(b"a", asked("gemini")) };
         let gaps = |now| account(vec![note.clone()], at(now)).gaps.len();
         assert_eq!([gaps(50), gaps(100), gaps(159), gaps(160)], [0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn session_is_that_of_whoever_asked_last() {
+        let of = |line: &str, second, session: Option<&str>| Note {
+            time: at(second),
+            ..Note::new(
+                line.as_bytes(),
+                NoteEvent::Asked {
+                    agent: "gemini".to_owned(),
+                    why: None,
+                    session: session.map(str::to_owned),
+                },
+            )
+        };
+        let notes = [of("a", 1, Some("old")), of("a", 30, Some("s")), of("b", 40, None)];
+        let session = |line: &str, now| session_of(line.as_bytes(), &notes, at(now));
+        assert_eq!(session("a", 50).as_deref(), Some("s"));
+        assert_eq!([session("a", 90), session("b", 50), session("c", 50)], [None, None, None]);
     }
 
     #[test]

@@ -47,7 +47,11 @@ fn rewritten_command_is_recorded_and_prints_what_it_prints_alone() {
         for (agent, name, arguments, tool, place) in AGENTS {
             let more =
                 json!({"command": line, "description": "x", "timeout": 5, "nested": {"a": [1, null, "ü"]}});
-            let question = json!({"session_id": "s", name: tool, arguments: more}).to_string();
+            let sessions =
+                ["session_id", "conversation_id", "sessionId"].map(|key| (key, Value::from(agent)));
+            let mut question = Value::from_iter(sessions);
+            (question[name], question[arguments]) = (tool.into(), more.clone());
+            let question = question.to_string();
             let answer = ask(&installed, &with_approval(agent), question.as_bytes()).expect(0);
             assert_eq!(answer.stderr, "", "{agent}");
             let answer: Value = serde_json::from_str(&answer.stdout).unwrap();
@@ -67,6 +71,10 @@ fn rewritten_command_is_recorded_and_prints_what_it_prints_alone() {
         }
         let log = installed.run(&["log"]).expect(0);
         assert_eq!(log.stdout.lines().filter(|line| line.contains("echo made > made")).count(), 4, "{log:?}");
+        let log: Value = serde_json::from_str(&installed.run(&["log", "--json"]).expect(0).stdout).unwrap();
+        let sessions =
+            log["recordings"].as_array().unwrap().iter().map(|entry| entry["session"].as_str().unwrap());
+        assert!(sessions.rev().eq(AGENTS.map(|(agent, ..)| agent)), "{log}");
     }
 }
 
