@@ -11,6 +11,7 @@ use std::collections::HashMap;
 
 use super::ledger::Ledger;
 use super::ledger::ids::NameId;
+use super::mounts::ViewNumber;
 use super::policy::ignore::RuleId;
 use crate::fs;
 use crate::snapshot::{Operation, Operations};
@@ -41,7 +42,7 @@ struct KnownPath {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Start {
     /// The root and mounts that the path is looked up from; zero for ours.
-    view: u32,
+    view: ViewNumber,
     base: u32,
     kind: u8,
 }
@@ -75,7 +76,7 @@ impl Lookups {
     pub fn place<'a>(
         &mut self,
         access: &'a Access,
-        view: u32,
+        view: ViewNumber,
         base: impl FnOnce(Dirfd) -> Option<Vec<u8>>,
     ) -> Option<LookupPlace<'a>> {
         let FileRef::Path { dirfd, path } = &access.file else { return None };

@@ -17,7 +17,7 @@ mod overlay;
 mod private;
 mod table;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::BorrowedFd;
@@ -59,13 +59,13 @@ pub struct Mounts {
     naming: Naming,
     own_namespace: Option<NamespaceId>,
     /// The namespaces that the tree sees names from, as far as their tables were needed; ours may be among them.
-    namespaces: HashMap<NamespaceId, Namespace>,
+    namespaces: HashMap<NamespaceId, Namespace, foldhash::fast::RandomState>,
     /// Mounts that were in a table of the tree's and are in none now: something on them may still be open.
     detached: HashMap<MountId, Mount>,
     /// Those whose tables must be read again before they are used.
     stale: Vec<NamespaceId>,
-    /// The numbers of the views that there have been.
-    numbers: HashMap<View, ViewNumber, foldhash::fast::RandomState>,
+    /// The views that there have been, each once.
+    known_views: HashSet<Arc<View>, foldhash::fast::RandomState>,
     /// From where each thread sees names, by process.
     views: HashMap<Tid, Vec<(Tid, Arc<View>)>, foldhash::fast::RandomState>,
     /// Counts the tables that were read.
@@ -92,8 +92,8 @@ pub struct View {
     pub root: Vec<u8>,
 }
 
-/// The number of a view, by which what was looked up from it is found again.
-pub type ViewNumber = u32;
+/// The number of a view, by which what was looked up from it is found again; 0 is no view.
+pub type ViewNumber = usize;
 
 /// An overlay, with the directories that its mount options name, as whoever mounted it has written them.
 #[derive(Debug)]
@@ -241,7 +241,10 @@ impl Mounts {
         let view = match known {
             Some(view) => view,
             None => {
-                let view = Arc::new(View::of(caller.tid, self.own_namespace));
+                let found = View::of(caller.tid, self.own_namespace);
+                let known = self.known_views.get(&found).map(Arc::clone);
+                let view = known.unwrap_or_else(|| Arc::new(found));
+                self.known_views.insert(Arc::clone(&view));
                 self.views.entry(caller.tgid).or_default().push((caller.tid, Arc::clone(&view)));
                 view
             }
@@ -300,16 +303,6 @@ impl Mounts {
     /// How often a table of the tree's namespaces was read: what is served may have changed since.
     pub fn tables_read(&self) -> u64 {
         self.tables_read
-    }
-
-    /// The number of a view; it begins at one.
-    pub fn number_of(&mut self, view: &View) -> ViewNumber {
-        if let Some(number) = self.numbers.get(view) {
-            return *number;
-        }
-        let next = ViewNumber::try_from(self.numbers.len() + 1).expect("fewer views than four billion");
-        self.numbers.insert(view.clone(), next);
-        next
     }
 
     /// What a path of a namespace, which is no symlink and leads through none, is for us.
@@ -492,6 +485,12 @@ impl View {
         let namespace = namespace(&thread.to_string()).or(ours).unwrap_or_default();
         let root = resolve::read_magic_link(format!("/proc/{thread}/root").as_bytes()).unwrap_or_default();
         View { namespace, root: table::trim_root(&root).to_vec() }
+    }
+
+    /// Its number.
+    pub fn number(self: &Arc<View>) -> ViewNumber {
+        // It is kept for as long as the recording goes on.
+        Arc::as_ptr(self).addr()
     }
 
     /// The path that a thread with this root calls `path` of the namespace; none if it is outside of the root.

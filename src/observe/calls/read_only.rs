@@ -154,7 +154,7 @@ impl Recording {
         // While a name is changing, the cache is not used.
         let changes = self.ledger.in_flight.path_changes().at_rest()?;
         let start = start.filter(|start| start.changes == changes).map(|known| known.start);
-        let number = view.map_or(0, |view| self.mounts.number_of(view));
+        let number = view.map_or(0, View::number);
         let (resolver, mounts) = (&mut self.resolver, &self.mounts);
         self.lookups.place(access, number, |dirfd| match (view, start) {
             (None, Some(Start::Path(path))) => Some(path),

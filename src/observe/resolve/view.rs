@@ -3,6 +3,7 @@
 //! Working directories and descriptors are read from /proc at the moment of the call, never
 //! modelled: threads share and unshare them. Neighbour: `resolve.rs` walks from there.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::os::fd::{AsFd as _, OwnedFd};
 
@@ -67,10 +68,10 @@ fn named_object(resolver: &Resolver, caller: Caller, what: &str) -> Result<(Vec<
     resolver.named_object(&proc_link(caller, what))
 }
 
-fn link_of(dirfd: Dirfd) -> String {
+fn link_of(dirfd: Dirfd) -> Cow<'static, str> {
     match dirfd {
-        Dirfd::Cwd => "cwd".to_owned(),
-        Dirfd::Fd(fd) => format!("fd/{fd}"),
+        Dirfd::Cwd => "cwd".into(),
+        Dirfd::Fd(fd) => format!("fd/{fd}").into(),
     }
 }
 
