@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -424,8 +424,7 @@ fn slow_killed_at_any_moment_every_byte_is_recorded_or_named() {
 #[test]
 fn recovery_that_is_killed_at_any_call_can_be_repeated() {
     let place = killed_after("rm large small; echo made > made");
-    let kept = place.base().join("kept");
-    place.prepare(&format!("cp -a {} {}", place.out.display(), kept.display()));
+    let kept = keep(&place);
     let again = || {
         place.prepare(&format!(
             "rm -rf {0} {0}-recovered-*; cp -a {1} {0}",
@@ -461,11 +460,10 @@ fn cut_journal_is_that_of_a_shorter_recording() {
     let mut whole = fs::read(place.out.join(JOURNAL)).unwrap();
     // Zeros follow the last frame.
     whole.truncate(whole.iter().rposition(|byte| *byte != 0).unwrap() + 1);
-    let kept = place.base().join("kept");
-    place.prepare(&format!("cp -a {} {}", place.out.display(), kept.display()));
+    let kept = keep(&place);
     let mut records = 0;
     for cut in (0..whole.len()).step_by(37) {
-        place.prepare(&format!("rm -rf {0}; cp -a {1} {0}", place.out.display(), kept.display()));
+        put_back(&place, &kept);
         fs::write(place.out.join(JOURNAL), &whole[..cut]).unwrap();
         let run = place.verb("recover", &[]);
         let is_missing = run.stdout.contains("not recovered: ");
@@ -543,8 +541,7 @@ fn flip_bits(tries: usize) {
     record_and_kill(&place, &[], "rm f?; for i in $(seq 10 29); do echo new > f$i; done");
     let mut whole = fs::read(place.out.join(JOURNAL)).unwrap();
     whole.truncate(whole.iter().rposition(|byte| *byte != 0).unwrap() + 1);
-    let kept = place.base().join("kept");
-    place.prepare(&format!("cp -a {} {}", place.out.display(), kept.display()));
+    let kept = keep(&place);
     let line = whole.iter().position(|byte| *byte == b'\n').unwrap() + 1;
     // Each frame has a head of twelve bytes, which begins with the length of its body, and a last byte.
     let length = |at: usize| u32::from_le_bytes(whole[at..at + 4].try_into().unwrap()) as usize;
@@ -556,7 +553,7 @@ fn flip_bits(tries: usize) {
     let mut random = Random::seeded();
     let mut damages = 0;
     for number in 0..tries {
-        place.prepare(&format!("rm -rf {0}; cp -a {1} {0}", place.out.display(), kept.display()));
+        put_back(&place, &kept);
         let bit = match number % 2 {
             0 => (heads[random.below(heads.len())] * 8) + random.below(12 * 8),
             _ => random.below((whole.len() - line) * 8) + line * 8,
@@ -599,15 +596,34 @@ fn flip_bits(tries: usize) {
     assert!(damages > tries / 2, "{damages}");
 }
 
+/// Flips a bit of these bytes in the journal, and returns what that is then.
+fn damage(place: &Place, content: &[u8]) -> Vec<u8> {
+    let path = place.out.join(JOURNAL);
+    let mut journal = fs::read(&path).unwrap();
+    let at = journal.windows(content.len()).position(|bytes| bytes == content).unwrap();
+    journal[at] ^= 1;
+    fs::write(path, &journal).unwrap();
+    journal
+}
+
+/// A copy of what a killed recording has left, beside it.
+fn keep(place: &Place) -> PathBuf {
+    let kept = place.base().join("kept");
+    place.prepare(&format!("cp -a {} {}", place.out.display(), kept.display()));
+    kept
+}
+
+/// Puts it back as it was then.
+fn put_back(place: &Place, kept: &Path) {
+    place.prepare(&format!("rm -rf {0}; cp -a {1} {0}", place.out.display(), kept.display()));
+}
+
 #[test]
 fn bytes_that_only_a_damaged_journal_had_are_never_taken_from_the_file() {
     let place = Place::new();
     place.write("f", "precious");
     record_and_kill(&place, &[], "chmod 600 f; printf 12345678 > f");
-    let mut journal = fs::read(place.out.join(JOURNAL)).unwrap();
-    let at = journal.windows(8).position(|bytes| bytes == b"precious").unwrap();
-    journal[at] ^= 1;
-    fs::write(place.out.join(JOURNAL), &journal).unwrap();
+    damage(&place, b"precious");
     let told = place.verb("recover", &[]).expect(1);
     let path = String::from_utf8(place.path("f")).unwrap();
     assert!(told.stdout.contains(&format!("not recovered: the bytes of {path}")), "{told:?}");
@@ -621,15 +637,11 @@ fn recovery_of_a_damaged_journal_that_is_killed_can_be_repeated() {
     let place = Place::new();
     place.write("f", "precious\n");
     record_and_kill(&place, &[], "rm f; echo > g");
-    let mut journal = fs::read(place.out.join(JOURNAL)).unwrap();
-    let at = journal.windows(9).position(|bytes| bytes == b"precious\n").unwrap();
-    journal[at] ^= 1;
-    fs::write(place.out.join(JOURNAL), &journal).unwrap();
-    let kept = place.base().join("kept");
-    place.prepare(&format!("cp -a {} {}", place.out.display(), kept.display()));
+    let journal = damage(&place, b"precious\n");
+    let kept = keep(&place);
     let (calls, _) = trace_verb(&place, "recover", &[], |_, _| {});
     for kill_at in (0..calls).step_by(9) {
-        place.prepare(&format!("rm -rf {0}; cp -a {1} {0}", place.out.display(), kept.display()));
+        put_back(&place, &kept);
         trace_verb(&place, "recover", &[], |pid, call| {
             if call >= kill_at {
                 let _ = signal::kill(pid, Signal::SIGKILL);
@@ -650,10 +662,7 @@ fn damaged_journal_moves_with_its_snapshot() {
     let place = Place::new();
     place.write("f", "precious\n");
     record_and_kill(&place, &[], "rm f; echo > g");
-    let mut journal = fs::read(place.out.join(JOURNAL)).unwrap();
-    let at = journal.windows(9).position(|bytes| bytes == b"precious\n").unwrap();
-    journal[at] ^= 1;
-    fs::write(place.out.join(JOURNAL), &journal).unwrap();
+    let journal = damage(&place, b"precious\n");
     let told = place.verb("recover", &[]).expect(1);
     let path = String::from_utf8(place.path("f")).unwrap();
     assert!(told.stdout.contains(&format!("not recovered: the bytes of {path}")), "{told:?}");
@@ -842,10 +851,9 @@ fn recoveries_at_once_wait_for_each_other() {
     let place = Place::new();
     place.write("f", "precious\n");
     record_and_kill(&place, &[], "rm f");
-    let kept = place.base().join("kept");
-    place.prepare(&format!("cp -a {} {}", place.out.display(), kept.display()));
+    let kept = keep(&place);
     for _ in 0..10 {
-        place.prepare(&format!("rm -rf {0}; cp -a {1} {0}", place.out.display(), kept.display()));
+        put_back(&place, &kept);
         let recover = || {
             let mut command = place.command();
             command.arg("recover").arg(&place.out).stdout(Stdio::piped()).stderr(Stdio::piped());

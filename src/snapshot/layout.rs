@@ -30,7 +30,7 @@ pub const BLOBS: &str = "blobs.parquet";
 pub const RESTORE_JOURNAL: &str = ".agent-snapshot-restore";
 /// The name of the journal of a recording that has not ended, or was killed.
 pub const JOURNAL: &str = ".agent-snapshot-journal";
-/// The start of the names of the directories with journals that were damaged, and what they need; a number follows.
+/// The start of the names of directories with damaged journals and their temporary files; a number follows.
 const DAMAGED: &str = ".agent-snapshot-damaged-";
 
 /// How often, and after how long, a lock is tried again.
@@ -77,7 +77,7 @@ pub struct SnapshotDir {
 pub enum Commit {
     /// The only one.
     Only,
-    /// The only one, made from the journal, which whoever does that ends.
+    /// The only one, made of a journal: the caller removes that, or keeps it.
     Recovered,
     /// The first one: the recording goes on, and its journal stays.
     First,
@@ -245,8 +245,8 @@ impl SnapshotDir {
         remove_unfinished(&self.dir)
     }
 
-    /// Moves the journal of an unfinished recording, and what it needs, into a directory of their own, where they stay for
-    /// as long as the snapshot does, or until the user has them removed; that directory.
+    /// Moves the journal of an unfinished recording, with the temporary files, into a new directory in this one, which is
+    /// returned; it goes with the snapshot, or when the user has it removed.
     pub fn keep_damaged(&self) -> io::Result<PathBuf> {
         let mut number = 1;
         let name = loop {
@@ -573,13 +573,13 @@ fn remove_unfinished(dir: &OwnedFd) -> io::Result<()> {
     remove(dir, JOURNAL)
 }
 
-/// The directories with the damaged journals of what was recovered into the directory at `path`, the newest first.
+/// The directories in the one at `path` that have damaged journals.
 pub fn damaged_journals(path: &Path) -> Vec<PathBuf> {
-    let names = std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.file_name());
-    let mut names: Vec<OsString> = names.filter(|name| is_damaged_journal(name.as_bytes())).collect();
-    names.retain(|name| std::fs::symlink_metadata(path.join(name)).is_ok_and(|found| found.is_dir()));
-    names.sort_by_key(|name| std::cmp::Reverse((name.len(), name.clone())));
-    names.into_iter().map(|name| path.join(name)).collect()
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let is_one = |entry: &std::fs::DirEntry| {
+        is_damaged_journal(entry.file_name().as_bytes()) && entry.file_type().is_ok_and(|kind| kind.is_dir())
+    };
+    entries.filter(is_one).map(|entry| entry.path()).collect()
 }
 
 /// Whether `name` is that of a directory with a damaged journal.

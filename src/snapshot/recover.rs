@@ -38,8 +38,8 @@ const BLOBS_START: u64 = b"PAR1".len() as u64;
 /// What a shell shows of a process that SIGKILL ended.
 const KILLED: i32 = 128 + libc::SIGKILL;
 
-/// How many damages of a journal are named.
-const NAMED_DAMAGES: usize = 20;
+/// How many damaged places of a journal are named one by one.
+const NAMED: usize = 20;
 
 /// How many frames there may be up to the last that says who records.
 const FIRST_FRAMES: usize = 5;
@@ -173,7 +173,7 @@ pub fn recover(directory: SnapshotDir, held: HashMap<u32, File>) -> Result<Recov
     Ok(Recovery::Done(Recovered { path, records, missing, damaged_journal }))
 }
 
-/// Removes what was recovered in `directory`, or keeps it, if its journal is damaged: where.
+/// Removes the journal of what was recovered; a damaged one is kept, in the directory that is returned.
 fn end(directory: &SnapshotDir, is_damaged: bool) -> Result<Option<PathBuf>, Error> {
     let ended = match is_damaged {
         true => directory.keep_damaged().map(Some),
@@ -229,9 +229,9 @@ pub fn recover_beside(directory: &SnapshotDir, held: HashMap<u32, File>) -> Resu
     }
 }
 
-/// Ends what is in `directory` of a recording whose snapshot is there already.
+/// Ends a recovery that was killed after its snapshot had been committed.
 fn end_recovered(directory: &SnapshotDir, snapshot: &Snapshot, is_damaged: bool) -> Result<Recovery, Error> {
-    // What the recorder itself has committed lacks nothing that its journal could have.
+    // If the recorder itself has committed it, the journal has nothing more.
     let is_damaged = is_damaged && snapshot.header().recovered;
     let damaged_journal = end(directory, is_damaged)?;
     Ok(match damaged_journal {
@@ -530,12 +530,12 @@ impl<'a> Builder<'a> {
                  what was only read, and of the network, nothing is recorded",
             ),
         );
-        warnings.extend(journaled.damaged.iter().take(NAMED_DAMAGES).map(|Range { start, end }| {
+        warnings.extend(journaled.damaged.iter().take(NAMED).map(|Range { start, end }| {
             let detail =
                 format!("the bytes {start} to {end} of the journal are damaged: what they said is lost");
             lost(WarningKind::ExternalChange, &detail)
         }));
-        if let Some(more) = journaled.damaged.len().checked_sub(NAMED_DAMAGES).filter(|more| *more > 0) {
+        if let Some(more) = journaled.damaged.len().checked_sub(NAMED).filter(|more| *more > 0) {
             let detail = "other bytes of the journal are damaged: what they said is lost";
             warnings.push(Warning { count: more as u64, ..lost(WarningKind::ExternalChange, detail) });
         }
@@ -567,7 +567,7 @@ impl<'a> Builder<'a> {
         }
         let key = blob_key(Side::Before, path);
         let threatened = self.journaled.places.contains_key(&inode);
-        // What a damaged journal does not say of an inode may have been in what is lost.
+        // A damaged journal may have had the bytes of an inode that it does not mention.
         let is_known = !self.journaled.is_damaged()
             || threatened
             || self.journaled.stored.contains_key(&inode)
