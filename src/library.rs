@@ -130,12 +130,8 @@ impl Library {
     /// # Errors
     /// The library can't be read.
     pub fn entries_of(&self, log: log::Log) -> Result<Vec<Entry>, Error> {
-        let directory = self.snapshots();
-        let mut there = HashSet::new();
-        for entry in fs::read_dir(&directory).map_err(failed("list", &directory))? {
-            let entry = entry.map_err(failed("list", &directory))?;
-            there.extend(entry.file_name().into_string().ok().filter(|name| is_id(name)));
-        }
+        let names = self.names()?.into_iter().filter_map(|name| name.into_string().ok());
+        let there: HashSet<String> = names.filter(|name| is_id(name)).collect();
         let mut entries: HashMap<String, Entry> = HashMap::new();
         for entry in log.recorded {
             // The last line of a recording has replaced the one of its first snapshot.

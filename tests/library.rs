@@ -136,6 +136,25 @@ fn verbs_without_a_recording_are_about_the_last_that_changed_something() {
 }
 
 #[test]
+fn library_that_is_still_being_made_is_empty() {
+    let place = Place::new();
+    let root = library(&place);
+    fs::create_dir_all(&root).unwrap();
+    fs::set_permissions(&root, fs::Permissions::from_mode(0o700)).unwrap();
+    for (arguments, status) in [
+        (["log"].as_slice(), 0),
+        (&["stats"], 0),
+        (&["fsck"], 0),
+        (&["history", "f"], 1),
+        (&["show"], 1),
+        (&["undo"], 1),
+        (&["redo"], 1),
+    ] {
+        verb(&place, arguments).expect(status);
+    }
+}
+
+#[test]
 fn log_has_the_scope_of_the_working_tree() {
     let place = Place::new();
     place.prepare("git init -q one; git init -q two; mkdir one/deep");

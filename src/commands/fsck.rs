@@ -2,7 +2,6 @@
 //!
 //! Neighbours: `library::fsck` does the work, `restore::interrupted` knows the restores that have not ended.
 
-use std::ffi::OsStr;
 use std::path::Path;
 
 use serde::Serialize;
@@ -11,14 +10,13 @@ use super::exit::{Exit, VerbResult};
 use super::out::Console;
 use super::paths::counted;
 use super::progress;
-use super::restore::WaysOn;
+use super::restore::Remedies;
 use super::undo::take_back;
 use crate::cli::Fsck;
 use crate::library::Library;
 use crate::library::fsck::{Findings, Problem, ProblemKind, Repairs, check, repair};
-use crate::library::rescues::is_companion;
-use crate::restore::interrupted::{abandoned_in, interrupted_in, is_running, tidy};
-use crate::snapshot::layout::UNFINISHED;
+use crate::library::rescues::is_unfinished_rescue;
+use crate::restore::interrupted::{abandoned_in, interrupted_in, is_running, settle_abandoned};
 use crate::snapshot::printable;
 
 /// Runs `fsck`.
@@ -76,7 +74,8 @@ pub fn run(args: &Fsck, console: &mut Console) -> VerbResult {
 fn check_restores(library: &Library, findings: &mut Findings) -> anyhow::Result<()> {
     let (abandoned, interrupted) =
         (abandoned_in(&library.snapshots())?, interrupted_in(&library.snapshots())?);
-    for name in library.names()?.iter().filter(|name| is_unfinished(name)) {
+    let names = library.names()?;
+    for name in names.iter().filter(|name| name.to_str().is_some_and(is_unfinished_rescue)) {
         let path = library.snapshots().join(name);
         let shown = shown(library, &path);
         if let Some((_, state)) = abandoned.iter().find(|(other, _)| *other == path) {
@@ -88,8 +87,9 @@ fn check_restores(library: &Library, findings: &mut Findings) -> anyhow::Result<
                 Err(error) => findings.add(shown, ProblemKind::Damaged, error.to_string()),
             }
         } else if let Some(rescue) = interrupted.iter().find(|rescue| rescue.path == path) {
-            let ways = WaysOn::of(rescue).map(|ways| format!("its restore was interrupted: {ways}"));
-            findings.add(shown, ProblemKind::Unfinished, ways.unwrap_or_default());
+            let remedies =
+                Remedies::of(rescue).map(|remedies| format!("its restore was interrupted: {remedies}"));
+            findings.add(shown, ProblemKind::Unfinished, remedies.unwrap_or_default());
         } else if path.exists() && !is_running(&path) {
             let why = "its restore was interrupted, and what that has overwritten can't be read";
             findings.add(shown, ProblemKind::Damaged, why);
@@ -100,7 +100,7 @@ fn check_restores(library: &Library, findings: &mut Findings) -> anyhow::Result<
 
 /// Takes back the restores that were interrupted, where nothing has changed since.
 fn end_restores(library: &Library, repairs: &mut Repairs) -> anyhow::Result<()> {
-    if let Err(error) = tidy(&library.snapshots()) {
+    if let Err(error) = settle_abandoned(&library.snapshots()) {
         repairs.failed.push((shown(library, &library.snapshots()), error.to_string()));
     }
     for rescue in interrupted_in(&library.snapshots())? {
@@ -108,16 +108,12 @@ fn end_restores(library: &Library, repairs: &mut Repairs) -> anyhow::Result<()> 
         let Some(snapshot) = rescue.snapshot.as_ref().filter(|_| rescue.path.exists()) else { continue };
         match take_back(snapshot) {
             Ok(outcome) if outcome.applied => repairs.taken_back.push(shown(library, &rescue.path)),
-            // It is named with the ways on.
+            // It is named when the library is checked.
             Ok(_) => {}
             Err(error) => repairs.failed.push((shown(library, &rescue.path), format!("{error:#}"))),
         }
     }
     Ok(())
-}
-
-fn is_unfinished(name: &OsStr) -> bool {
-    name.to_str().is_some_and(|name| name.ends_with(UNFINISHED) && is_companion(name))
 }
 
 /// The path of what is in the library, from there.

@@ -81,6 +81,15 @@ impl Selection {
     }
 }
 
+/// A pattern of [`Exclusions`] that means the same in any current directory.
+pub fn anchored(glob: &OsStr) -> anyhow::Result<Vec<u8>> {
+    let glob = glob.as_bytes().strip_suffix(b"/").unwrap_or(glob.as_bytes());
+    Ok(match glob.contains(&b'/') {
+        true => absolute(OsStr::from_bytes(glob))?.into_os_string().into_encoded_bytes(),
+        false => glob.to_vec(),
+    })
+}
+
 /// The paths that patterns leave out, each with everything beneath it.
 ///
 /// A pattern with a slash is absolute or relative to the current directory, another one matches a name anywhere; `*`
@@ -91,23 +100,11 @@ pub struct Exclusions(Vec<Vec<u8>>);
 impl Exclusions {
     /// The paths that `globs` match.
     pub fn new(globs: &[OsString]) -> anyhow::Result<Exclusions> {
-        let whole = |glob: &OsString| match glob.as_bytes().strip_suffix(b"/").unwrap_or(glob.as_bytes()) {
-            glob if glob.contains(&b'/') => {
-                Ok(absolute(OsStr::from_bytes(glob))?.into_os_string().into_encoded_bytes())
-            }
-            name => Ok([b"**/", name].concat()),
+        let whole = |glob: &OsString| {
+            let glob = anchored(glob)?;
+            Ok(if glob.contains(&b'/') { glob } else { [b"**/", &*glob].concat() })
         };
         Ok(Exclusions(globs.iter().map(whole).collect::<anyhow::Result<_>>()?))
-    }
-
-    /// The patterns, so that they mean the same in any current directory.
-    pub fn canonical(globs: &[OsString]) -> impl Iterator<Item = Vec<u8>> {
-        globs.iter().map(|glob| {
-            let name = glob.as_bytes().strip_suffix(b"/").unwrap_or(glob.as_bytes());
-            let absolute = absolute(OsStr::from_bytes(name)).ok().filter(|_| name.contains(&b'/'));
-            absolute
-                .map_or_else(|| glob.as_bytes().to_vec(), |path| path.into_os_string().into_encoded_bytes())
-        })
     }
 
     /// Whether nothing is left out.

@@ -2,7 +2,6 @@
 //!
 //! `restore::run` does the work; this reports the outcome. `branch.rs` builds under a directory.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
@@ -22,7 +21,7 @@ use super::level::require_inputs;
 use super::open::open;
 use super::out::{Console, style};
 use super::past::{Extent, Past, past};
-use super::paths::{Exclusions, Selection, number_of_paths, shell_line, shell_word};
+use super::paths::{Exclusions, Selection, anchored, number_of_paths, shell_line, shell_word};
 use super::provide::provide;
 use super::{json, progress};
 use crate::cli::{Restore, RestoreExtent};
@@ -85,20 +84,16 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
     let exclusions = Exclusions::new(&args.extent.exclude)?;
     let mut command =
         rescue::command(snapshot.path(), side, &selection.wanted()).context("resolve the snapshot")?;
-    command.extend(limits(&args.extent));
+    command.extend(limits(&args.extent)?);
+    let is_whole = !selection.is_explicit() && exclusions.is_empty() && !args.extent.no_git;
+    let choice = Chosen { selection, exclusions, no_git: args.extent.no_git };
     let request = RestoreRequest {
-        wanted: side,
-        policy: &policy,
-        is_whole: !selection.is_explicit() && exclusions.is_empty() && !args.extent.no_git,
-        yields_to_interrupted: false,
-        leaves_mark: false,
-        choice: &Chosen { selection, exclusions, no_git: args.extent.no_git },
-        command: &command,
-        conflicts: &BTreeMap::new(),
+        is_whole,
         force: args.extent.force,
         force_git: args.extent.force_git,
         skip_conflicts: args.extent.skip_conflicts,
         dry_run: args.dry_run,
+        ..RestoreRequest::new(side, &policy, &choice, &command)
     };
     let form = OutcomeForm { json: args.json, undo: None, at: None };
     let outcome = put_back(&snapshot, &request, &form, console)?;
@@ -158,20 +153,13 @@ fn at(args: &Restore, time: Timestamp, console: &mut Console) -> VerbResult {
     let request =
         [&b"agent-snapshot"[..], b"restore", b"--at", time.to_string().as_bytes()].map(<[u8]>::to_vec);
     let command: Vec<_> =
-        request.into_iter().chain(roots.iter().cloned()).chain(limits(&args.extent)).collect();
+        request.into_iter().chain(roots.iter().cloned()).chain(limits(&args.extent)?).collect();
+    let choice = AtTime { roots: &roots, no_git: args.extent.no_git };
     let request = RestoreRequest {
-        wanted: Side::After,
-        policy: &policy,
-        is_whole: false,
-        yields_to_interrupted: false,
-        leaves_mark: false,
-        choice: &AtTime { roots: &roots, no_git: args.extent.no_git },
-        command: &command,
-        conflicts: &BTreeMap::new(),
         force: true,
         force_git: args.extent.force_git,
-        skip_conflicts: false,
         dry_run: args.dry_run,
+        ..RestoreRequest::new(Side::After, &policy, &choice, &command)
     };
     let form = OutcomeForm { json: args.json, undo: None, at: Some(time) };
     let outcome = put_back(&snapshot, &request, &form, console)?;
@@ -235,8 +223,8 @@ pub fn put_back(
     if let Some(interrupted) = &outcome.interrupted {
         name_interrupted(interrupted, console);
         if form.json {
-            let ways = WaysOn::of(interrupted);
-            console.json(&json!({"applied": false, "refused": true, "interrupted": ways}))?;
+            let remedies = Remedies::of(interrupted);
+            console.json(&json!({"applied": false, "refused": true, "interrupted": remedies}))?;
         }
         return Ok(outcome);
     }
@@ -251,29 +239,30 @@ pub fn put_back(
 
 /// Says that nothing was changed, since a restore was interrupted.
 pub fn name_interrupted(rescue: &UnfinishedRescue, console: &mut Console) {
-    if let Some(ways) = WaysOn::of(rescue) {
-        console.say(format_args!("nothing was changed, since an earlier restore was interrupted: {ways}"));
+    if let Some(remedies) = Remedies::of(rescue) {
+        console
+            .say(format_args!("nothing was changed, since an earlier restore was interrupted: {remedies}"));
     }
 }
 
-/// The command lines that end an interrupted restore.
+/// The command lines that complete an interrupted restore, or take it back.
 #[derive(Debug, Serialize)]
-pub struct WaysOn {
+pub struct Remedies {
     complete: String,
     take_back: String,
 }
 
-impl WaysOn {
+impl Remedies {
     /// Those of a rescue.
-    pub fn of(rescue: &UnfinishedRescue) -> Option<WaysOn> {
+    pub fn of(rescue: &UnfinishedRescue) -> Option<Remedies> {
         let header = rescue.snapshot.as_ref()?.header();
         let complete = shell_line(&rescue::repetition(&header.command, &rescue.path));
         let path = shell_word(rescue.path.as_os_str().as_bytes());
-        Some(WaysOn { complete, take_back: format!("agent-snapshot restore --before {path}") })
+        Some(Remedies { complete, take_back: format!("agent-snapshot restore --before {path}") })
     }
 }
 
-impl fmt::Display for WaysOn {
+impl fmt::Display for Remedies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "complete it with: {}, or take it back with: {}", self.complete, self.take_back)
     }
@@ -318,12 +307,11 @@ pub fn policy(snapshot: &Snapshot, foreign: bool, preserve: bool) -> anyhow::Res
 }
 
 /// The options that limit what is put back, in the canonical form of a request.
-pub fn limits(extent: &RestoreExtent) -> Vec<Vec<u8>> {
+pub fn limits(extent: &RestoreExtent) -> anyhow::Result<Vec<Vec<u8>>> {
     let skip = extent.skip_conflicts.then(|| b"--skip-conflicts".to_vec());
-    let exclude =
-        Exclusions::canonical(&extent.exclude).map(|glob| [b"--exclude=", glob.as_slice()].concat());
+    let exclude = extent.exclude.iter().map(|glob| Ok([b"--exclude=", &*anchored(glob)?].concat()));
     let no_git = extent.no_git.then(|| b"--no-git".to_vec());
-    skip.into_iter().chain(exclude).chain(no_git).collect()
+    skip.into_iter().map(Ok).chain(exclude).chain(no_git.map(Ok)).collect()
 }
 
 struct Chosen {

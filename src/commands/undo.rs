@@ -283,8 +283,8 @@ fn command_of(
     snapshot: &Snapshot,
     ids: &[&str],
     options: &UndoOptions,
-) -> std::io::Result<Vec<Vec<u8>>> {
-    let limits = limits(&options.extent);
+) -> anyhow::Result<Vec<Vec<u8>>> {
+    let limits = limits(&options.extent)?;
     let command = match snapshot.parts() {
         [only] if limits.is_empty() => rescue::command(only.path(), Side::Before, &[])?,
         _ => rescue::command_of_several(verb, ids),
@@ -310,15 +310,9 @@ impl Put<'_> {
         let policies = policies.collect::<anyhow::Result<Vec<_>>>()?;
         let Some(policy) = policies.into_iter().next() else { return Ok(RestoreOutcome::default()) };
         let exclusions = Exclusions::new(&options.extent.exclude)?;
+        let choice =
+            Everything { exclusions: &exclusions, conflicts: self.conflicts, no_git: options.extent.no_git };
         let request = RestoreRequest {
-            wanted: Side::Before,
-            policy: &policy,
-            choice: &Everything {
-                exclusions: &exclusions,
-                conflicts: self.conflicts,
-                no_git: options.extent.no_git,
-            },
-            command: self.command,
             is_whole: exclusions.is_empty() && !options.extent.no_git,
             yields_to_interrupted: true,
             leaves_mark: true,
@@ -327,6 +321,7 @@ impl Put<'_> {
             force_git: options.extent.force_git,
             skip_conflicts: options.extent.skip_conflicts,
             dry_run: options.dry_run,
+            ..RestoreRequest::new(Side::Before, &policy, &choice, self.command)
         };
         let form = OutcomeForm { json: options.json, undo: Some(undo), at: None };
         put_back(self.snapshot, &request, &form, console)
@@ -336,20 +331,11 @@ impl Put<'_> {
 /// Takes an interrupted restore back, unless something has changed since.
 pub fn take_back(rescue: &Snapshot) -> anyhow::Result<RestoreOutcome> {
     let (exclusions, conflicts) = (Exclusions::new(&[])?, BTreeMap::new());
-    let request = RestoreRequest {
-        wanted: Side::Before,
-        policy: &policy(rescue, false, false)?,
-        choice: &Everything { exclusions: &exclusions, conflicts: &conflicts, no_git: false },
-        command: &rescue::command(rescue.path(), Side::Before, &[])?,
-        is_whole: true,
-        yields_to_interrupted: false,
-        leaves_mark: false,
-        conflicts: &conflicts,
-        force: false,
-        force_git: false,
-        skip_conflicts: false,
-        dry_run: false,
-    };
+    let choice = Everything { exclusions: &exclusions, conflicts: &conflicts, no_git: false };
+    let (policy, command) =
+        (policy(rescue, false, false)?, rescue::command(rescue.path(), Side::Before, &[])?);
+    let request =
+        RestoreRequest { is_whole: true, ..RestoreRequest::new(Side::Before, &policy, &choice, &command) };
     Ok(run::run(rescue, &request, &RestoreBar::default())?)
 }
 

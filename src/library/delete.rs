@@ -229,24 +229,22 @@ impl Library {
             }
         }
         self.remove_unbegun()?;
-        if log.is_mostly_past() {
+        if log.is_worth_compacting() {
             // If that fails, on a full disk say, it is tried again the next time.
             let _ = self.compact_log();
         }
         failure.map_or(Ok(freed), Err)
     }
 
-    /// Takes out of the log what tells nothing any more.
     fn compact_log(&self) -> Result<(), Error> {
+        let names: HashSet<String> =
+            self.names()?.into_iter().filter_map(|name| name.into_string().ok()).collect();
         let rescues = Rescues::of(self)?;
-        let mut needed: HashSet<String> =
-            rescues.all().iter().flat_map(|rescue| rescue.ids.clone()).collect();
-        let names = self.names()?;
-        needed.extend(names.iter().filter_map(|name| name.to_str()?.get(..ID_LENGTH).map(str::to_owned)));
-        let is_there = |id: &str| names.iter().any(|name| name == id);
+        let mut needed: HashSet<&str> = names.iter().filter_map(|name| name.get(..ID_LENGTH)).collect();
+        needed.extend(rescues.all().iter().flat_map(|rescue| &rescue.ids).map(String::as_str));
         log::replace(self.root(), |log| {
-            let is_past = log.is_mostly_past();
-            Ok(is_past.then(|| log.without_the_past(is_there, |id| needed.contains(id))))
+            let is_worth_it = log.is_worth_compacting();
+            Ok(is_worth_it.then(|| log.compacted(|id| names.contains(id), |id| needed.contains(id))))
         })
     }
 
@@ -309,13 +307,16 @@ impl Library {
         Ok(())
     }
 
-    /// The names of what is in the directory of the snapshots.
+    /// The names of what is in the directory of the snapshots; none as long as another process is still making the library.
     ///
     /// # Errors
     /// It can't be listed.
     pub fn names(&self) -> Result<Vec<OsString>, Error> {
         let directory = self.snapshots();
-        let entries = fs::read_dir(&directory).map_err(failed("list", &directory))?;
+        let entries = match fs::read_dir(&directory) {
+            Err(error) if is_absent(&error) => return Ok(Vec::new()),
+            entries => entries.map_err(failed("list", &directory))?,
+        };
         let names = entries.map(|entry| Ok(entry?.file_name()));
         let mut names = names.collect::<io::Result<Vec<_>>>().map_err(failed("list", &directory))?;
         names.sort();

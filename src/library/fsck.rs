@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::error::failed;
 use super::index::INDEX;
 use super::log::{self, EntryState, Event, Log};
-use super::rescues::is_companion;
+use super::rescues::{is_companion, is_unfinished_rescue};
 use super::sources::rebuild_index;
 use super::{Entry, Error, ID_LENGTH, Library, RECALL, RECEIPTS, SNAPSHOTS, audit, is_id, notes, retention};
 use crate::snapshot::layout::{self, SnapshotDir};
@@ -112,8 +112,8 @@ pub fn check(library: &Library, progress: &dyn Fn(usize, usize)) -> Result<Findi
                 findings.add(shown, ProblemKind::Leftover, "its recording was deleted");
             }
             Some(id) if is_id(id) => check_recording(id, &path, listed.contains(id), &shown, &mut findings),
-            // Who knows restores looks at those that have not ended.
-            Some(name) if name.ends_with(layout::UNFINISHED) && is_companion(name) => {}
+            // `restore` knows those.
+            Some(name) if is_unfinished_rescue(name) => {}
             Some(name) if is_companion(name) => check_companion(&path, &shown, &mut findings),
             _ => findings.add(shown, ProblemKind::Foreign, "it is no snapshot of the library"),
         }
@@ -184,7 +184,8 @@ fn check_recording(id: &str, path: &Path, is_listed: bool, shown: &str, findings
             }
             for kept in layout::damaged_journals(path) {
                 let why = format!(
-                    "what its damaged journal said is lost (agent-snapshot recover --discard {} removes that)",
+                    "the journal that it was recovered from is damaged (agent-snapshot recover --discard {} removes \
+                     it)",
                     printable(path.as_os_str().as_encoded_bytes())
                 );
                 let name = kept.file_name().unwrap_or_default().to_string_lossy();

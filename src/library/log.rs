@@ -31,8 +31,8 @@ pub const LOG: &str = "log.jsonl";
 /// The name of a log that is to replace it.
 pub const NEW: &str = "log.jsonl.new";
 
-/// How many deletions are remembered that nothing in the library is about.
-const DELETIONS: usize = 1000;
+/// How many deletions a compacted log keeps that nothing in the library depends on.
+const KEPT_DELETIONS: usize = 1000;
 
 /// How many places of a recording's changes are kept; more are merged into the directories above them.
 const PLACES: usize = 16;
@@ -400,45 +400,39 @@ impl Log {
             self.recorded.iter().filter(is_evicted).map(|entry| (entry.id.as_str(), entry)).collect();
         last.into_values().cloned().collect()
     }
-}
 
-impl Log {
-    /// The lines that still tell something: of each recording the last, unless it was deleted and `is_there` does not name
-    /// it, and of the deletions those that `is_needed` names, and the newest.
-    pub fn without_the_past(
+    /// The lines that a smaller log needs: the last one of each recording that `is_there`, was evicted or was never
+    /// deleted, and of the deletions those that `is_needed` names, those of evicted ones, and the newest.
+    pub fn compacted(
         mut self,
         is_there: impl Fn(&str) -> bool,
         is_needed: impl Fn(&str) -> bool,
     ) -> Vec<Event> {
         // An import may have made a deleted one again.
-        let is_told = |entry: &Entry| {
+        let is_kept = |entry: &Entry| {
             is_there(&entry.id) || self.deleted.get(&entry.id).is_none_or(|deletion| deletion.evicted)
         };
         let last: HashMap<String, usize> =
             self.recorded.iter().enumerate().map(|(at, entry)| (entry.id.clone(), at)).collect();
         let recorded = std::mem::take(&mut self.recorded).into_iter().enumerate();
-        let recorded = recorded.filter(|(at, entry)| last.get(&entry.id) == Some(at) && is_told(entry));
+        let recorded = recorded.filter(|(at, entry)| last.get(&entry.id) == Some(at) && is_kept(entry));
         let mut events: Vec<Event> = recorded.map(|(_, entry)| Event::Recorded(entry)).collect();
         let mut deleted: Vec<Deletion> = self.deleted.into_values().collect();
         deleted.sort_by(|one, other| other.time.cmp(&one.time));
         let deleted = deleted.into_iter().enumerate();
-        let deleted = deleted.filter(|(at, one)| *at < DELETIONS || one.evicted || is_needed(&one.id));
+        let deleted = deleted.filter(|(at, one)| *at < KEPT_DELETIONS || one.evicted || is_needed(&one.id));
         events.extend(deleted.map(|(_, deletion)| Event::Deleted(deletion)));
         events
     }
 
-    /// How many lines that tell nothing any more it has at least.
-    fn past(&self) -> usize {
+    /// Whether compacting would remove more than a third of the lines, and none that this version can't read.
+    pub fn is_worth_compacting(&self) -> bool {
         let is_gone = |entry: &&Entry| self.deleted.get(&entry.id).is_some_and(|deletion| !deletion.evicted);
         let deletions = self.deleted.values().filter(|deletion| !deletion.evicted).count();
-        self.recorded.iter().filter(is_gone).count() + deletions.saturating_sub(DELETIONS)
-    }
-
-    /// Whether most of it tells nothing any more, and all of it can be written again.
-    pub fn is_mostly_past(&self) -> bool {
+        let needless =
+            self.recorded.iter().filter(is_gone).count() + deletions.saturating_sub(KEPT_DELETIONS);
         let lines = self.recorded.len() + self.deleted.len();
-        let past = self.past();
-        past > DELETIONS && past > lines / 3 && self.damaged == 0 && self.unknown == 0
+        needless > KEPT_DELETIONS && needless > lines / 3 && self.damaged == 0 && self.unknown == 0
     }
 }
 
@@ -463,7 +457,7 @@ pub fn read(root: &Path) -> Result<Log, Error> {
     Ok(log)
 }
 
-/// Replaces the log, while nobody appends to it, unless there are no events to replace it by.
+/// Replaces the log by these events, if there are any, while nobody appends to it.
 pub fn replace(
     root: &Path,
     events: impl FnOnce(Log) -> Result<Option<Vec<Event>>, Error>,

@@ -130,6 +130,11 @@ pub fn is_companion(name: &str) -> bool {
         || recovered.is_some_and(|(id, number)| is_id(id) && number.parse::<u32>().is_ok())
 }
 
+/// Whether a name is that of a rescue whose restore has not ended.
+pub fn is_unfinished_rescue(name: &str) -> bool {
+    name.strip_suffix(UNFINISHED).is_some_and(is_rescue_name)
+}
+
 /// The recordings that the rescue with this name belongs to; one of another rescue belongs to those of that.
 fn recordings(name: &str, commands: &HashMap<&str, &[Vec<u8>]>) -> BTreeSet<String> {
     let (mut ids, mut seen) = (BTreeSet::new(), HashSet::new());

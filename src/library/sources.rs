@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::error::failed;
 use super::index::{self, IndexedPath, PathHashes, PathIndex};
 use super::log::EntryState;
 use super::{Entry, Error, Library, is_rescue_name};
@@ -141,15 +140,9 @@ impl Source {
 
 /// The finished rescues.
 fn rescues(library: &Library) -> Result<Vec<Source>, Error> {
-    let directory = library.snapshots();
-    let mut found = Vec::new();
-    for entry in fs::read_dir(&directory).map_err(failed("list", &directory))? {
-        let name = entry.map_err(failed("list", &directory))?.file_name();
-        if let Some(name) = name.to_str().filter(|name| is_rescue_name(name)) {
-            found.extend(rescue(library.directory_of(name), name));
-        }
-    }
-    Ok(found)
+    let names = library.names()?;
+    let names = names.iter().filter_map(|name| name.to_str().filter(|name| is_rescue_name(name)));
+    Ok(names.filter_map(|name| rescue(library.directory_of(name), name)).collect())
 }
 
 fn rescue(directory: PathBuf, name: &str) -> Option<Source> {

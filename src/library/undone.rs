@@ -4,13 +4,11 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::error::failed;
 use super::{Error, Library, is_id, is_rescue_name};
 use crate::snapshot::layout::UNFINISHED;
 use crate::snapshot::{Header, Snapshot};
@@ -49,12 +47,10 @@ impl UndoneRecordings {
     /// # Errors
     /// It can't be listed.
     pub fn of(library: &Library) -> Result<UndoneRecordings, Error> {
-        let directory = library.snapshots();
         let mut rescues: Vec<(Header, PathBuf)> = Vec::new();
-        for entry in fs::read_dir(&directory).map_err(failed("list", &directory))? {
-            let name = entry.map_err(failed("list", &directory))?.file_name();
+        for name in library.names()? {
             if name.to_str().is_some_and(is_rescue_name) {
-                let path = directory.join(name);
+                let path = library.snapshots().join(name);
                 // One that can't be read tells nothing.
                 rescues.extend(Snapshot::header_of(&path).ok().map(|header| (header, path)));
             }

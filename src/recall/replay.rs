@@ -1,6 +1,6 @@
 //! Puts the outputs of a recorded run in place, as a run now would leave them.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::io;
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
@@ -73,21 +73,10 @@ fn restore(snapshot: &Snapshot, outputs: &[&Output]) -> Result<(), String> {
         return Err("its recording was replaced by an import".to_owned());
     }
     let command = rescue::command(snapshot.path(), Side::After, &[]).map_err(|error| error.to_string())?;
-    let conflicts = BTreeMap::new();
-    let request = RestoreRequest {
-        wanted: Side::After,
-        policy: &RestorePolicy::all(user),
-        choice: &Outputs(outputs.iter().map(|output| output.path.as_slice()).collect()),
-        command: &command,
-        is_whole: true,
-        yields_to_interrupted: false,
-        leaves_mark: false,
-        conflicts: &conflicts,
-        force: false,
-        force_git: false,
-        skip_conflicts: false,
-        dry_run: false,
-    };
+    let policy = RestorePolicy::all(user);
+    let choice = Outputs(outputs.iter().map(|output| output.path.as_slice()).collect());
+    let request =
+        RestoreRequest { is_whole: true, ..RestoreRequest::new(Side::After, &policy, &choice, &command) };
     let outcome = run::run(snapshot, &request, &Silent).map_err(|error| error.to_string())?;
     let why = outcome.conflicts.first().map(|(path, why)| (path, why.clone()));
     let why = why.or_else(|| outcome.obstacles.first().map(|(path, why)| (path, why.to_string())));

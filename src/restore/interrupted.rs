@@ -77,9 +77,8 @@ pub fn abandoned_in(directory: &Path) -> io::Result<Vec<(PathBuf, Result<Journal
     Ok(states.filter(|(_, state)| !matches!(state, Ok(JournalState::InUse))).collect())
 }
 
-/// Takes back what restores in `directory` had begun that were killed before they had changed any file, and gives each
-/// interrupted one a number of its own.
-pub fn tidy(directory: &Path) -> Result<(), Error> {
+/// Takes back what the abandoned restores in `directory` had begun, and gives each interrupted one a number of its own.
+pub fn settle_abandoned(directory: &Path) -> Result<(), Error> {
     let _alone = lock_all(directory)?;
     let searched = || failed("search for unfinished rescues");
     let root = Root::live().map_err(failed("open /"))?;
@@ -91,7 +90,7 @@ pub fn tidy(directory: &Path) -> Result<(), Error> {
                 settler.settle(&journal, &path)?;
             }
             Ok(JournalState::Missing) => {}
-            // Only who can read it knows what it had begun.
+            // What it had begun is not known.
             Ok(JournalState::InUse) | Err(_) => continue,
         }
         // A directory with files of someone else stays.
@@ -103,20 +102,16 @@ pub fn tidy(directory: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// An interrupted restore that is not this request, and has changed what `snapshot` is about: as long as it is neither
+/// An interrupted restore of another request that has changed some of the paths of this one: as long as it is neither
 /// completed nor taken back, what it has overwritten is in its rescue alone.
 pub fn in_the_way(snapshot: &Snapshot, request: &RestoreRequest) -> io::Result<Option<UnfinishedRescue>> {
-    let mut directories = BTreeSet::new();
-    for part in snapshot.parts() {
-        directories.insert(family(part.path())?.0);
-    }
     let is_chosen = |record: &&FileRecord| {
         let path = record.path.as_slice();
         let is_wanted = || request.choice.git_state(path, repository_of(path)) != GitStateChoice::Unwanted;
         request.choice.contains(path) && (!record.is_git_state || is_wanted())
     };
     let changed = changed_paths(snapshot.files().iter().filter(is_chosen));
-    for directory in directories {
+    for directory in directories_of(snapshot)? {
         for one in interrupted_in(&directory)? {
             let Some(rescue) = &one.snapshot else { continue };
             if !rescue::is_same_request(&rescue.header().command, request.command)
@@ -127,6 +122,11 @@ pub fn in_the_way(snapshot: &Snapshot, request: &RestoreRequest) -> io::Result<O
         }
     }
     Ok(None)
+}
+
+/// The directories that the bundles of a snapshot and their rescues are in.
+pub fn directories_of(snapshot: &Snapshot) -> io::Result<BTreeSet<PathBuf>> {
+    snapshot.parts().iter().map(|part| Ok(family(part.path())?.0)).collect()
 }
 
 fn changed_paths<'a>(records: impl Iterator<Item = &'a FileRecord>) -> HashSet<&'a [u8]> {
@@ -156,8 +156,13 @@ fn find_unfinished(
     directory: &Path,
     may_be: impl Fn(&[u8], Option<&Snapshot>) -> bool,
 ) -> io::Result<Vec<UnfinishedRescue>> {
+    let entries = match std::fs::read_dir(directory) {
+        // Of a library that another process is still making.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(directory)? {
+    for entry in entries {
         let entry = entry?;
         let (name, path) = (entry.file_name(), entry.path());
         let Some(base) = unfinished_base(&name).filter(|_| is_own_directory(&path)) else { continue };

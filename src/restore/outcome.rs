@@ -66,7 +66,7 @@ pub struct RestoreOutcome {
     pub at_wanted: usize,
     /// The rescues, which have what was overwritten.
     pub rescues: Vec<PathBuf>,
-    /// What was interrupted and has to be completed or taken back first: nothing was looked at.
+    /// The interrupted restore because of which nothing was done.
     pub interrupted: Option<UnfinishedRescue>,
     /// Whether an interrupted restore was completed.
     pub completed: bool,

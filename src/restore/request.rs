@@ -20,7 +20,7 @@ pub struct RestoreRequest<'a> {
     pub command: &'a [Vec<u8>],
     /// Whether all of the state is wanted, and not only some paths.
     pub is_whole: bool,
-    /// Whether an interrupted restore of the same paths is completed or taken back first.
+    /// Whether nothing is done as long as another restore of the same paths is interrupted.
     pub yields_to_interrupted: bool,
     /// Whether a rescue is left even if there was nothing to change: it marks the recordings as undone or redone.
     pub leaves_mark: bool,
@@ -34,6 +34,34 @@ pub struct RestoreRequest<'a> {
     pub skip_conflicts: bool,
     /// Whether only the plan is wanted.
     pub dry_run: bool,
+}
+
+/// No path is a conflict whatever is there.
+static NO_CONFLICTS: BTreeMap<Vec<u8>, String> = BTreeMap::new();
+
+impl<'a> RestoreRequest<'a> {
+    /// A request of some paths, which overwrites nothing that has changed since.
+    pub fn new(
+        wanted: Side,
+        policy: &'a RestorePolicy,
+        choice: &'a dyn Choice,
+        command: &'a [Vec<u8>],
+    ) -> RestoreRequest<'a> {
+        RestoreRequest {
+            wanted,
+            policy,
+            choice,
+            command,
+            is_whole: false,
+            yields_to_interrupted: false,
+            leaves_mark: false,
+            conflicts: &NO_CONFLICTS,
+            force: false,
+            force_git: false,
+            skip_conflicts: false,
+            dry_run: false,
+        }
+    }
 }
 
 /// Receives the progress of the work.

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, RenameFlags};
+use rustix::fs::Mode;
 use rustix::io::Errno;
 
 use super::disk::lock_exclusively;
@@ -41,8 +41,17 @@ fn numbered((directory, base): &(PathBuf, Vec<u8>), number: u32, end: &str) -> P
     directory.join(OsStr::from_bytes(&name))
 }
 
-/// Locks all rescues in `directory` against other restores, which are waited for; none where others may open it, who could
-/// keep us waiting, as outside of a library.
+/// The numbers that no finished rescue has.
+fn numbers(family: &(PathBuf, Vec<u8>)) -> impl Iterator<Item = u32> {
+    (1..=u32::MAX).filter(|number| !is_there(&numbered(family, *number, "")))
+}
+
+fn is_there(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok()
+}
+
+/// Waits for the other restores in `directory`, and locks it against them. Where others may open it, as outside of a
+/// library, they could keep us waiting: there it is not locked.
 pub fn lock_all(directory: &Path) -> Result<Option<File>, Error> {
     let is_ours_alone = std::fs::symlink_metadata(directory)
         .is_ok_and(|metadata| is_private(&metadata) && metadata.mode() & 0o077 == 0);
@@ -112,18 +121,14 @@ pub fn create_beside(
     journal: impl Fn(&Path) -> io::Result<Option<File>>,
 ) -> io::Result<(PathBuf, File)> {
     let family = family(snap)?;
-    for number in 1..=u32::MAX {
-        let is_taken = || std::fs::symlink_metadata(numbered(&family, number, "")).is_ok();
-        if is_taken() {
-            continue;
-        }
+    for number in numbers(&family) {
         let candidate = numbered(&family, number, UNFINISHED);
         match rustix::fs::mkdir(&candidate, Mode::RWXU) {
             Err(Errno::EXIST) if !is_own_directory(&candidate) || !is_abandoned(&candidate) => {}
             Ok(()) | Err(Errno::EXIST) => {
                 let Some(file) = journal(&candidate)? else { continue };
                 // Another restore may have ended since, and given its rescue this number.
-                if !is_taken() {
+                if !is_there(&numbered(&family, number, "")) {
                     return Ok((candidate, file));
                 }
                 end(&candidate)?;
@@ -134,24 +139,15 @@ pub fn create_beside(
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Gives an unfinished rescue the next free number where another one has its number; its path from then on.
-pub fn renumber(path: &Path) -> io::Result<PathBuf> {
-    if std::fs::symlink_metadata(final_name(path)).is_err() {
-        return Ok(path.to_owned());
+/// Gives an unfinished rescue another number if a finished one has its number, under [`lock_all`].
+pub fn renumber(path: &Path) -> io::Result<()> {
+    if !is_there(&final_name(path)) {
+        return Ok(());
     }
     let family = family(path)?;
-    for number in 1..=u32::MAX {
-        let candidate = numbered(&family, number, UNFINISHED);
-        if std::fs::symlink_metadata(numbered(&family, number, "")).is_ok() {
-            continue;
-        }
-        match rustix::fs::renameat_with(CWD, path, CWD, &candidate, RenameFlags::NOREPLACE) {
-            Ok(()) => return Ok(candidate),
-            Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Err(io::ErrorKind::AlreadyExists.into())
+    let mut candidates = numbers(&family).map(|number| numbered(&family, number, UNFINISHED));
+    let free = candidates.find(|candidate| !is_there(candidate));
+    free.map_or(Err(io::ErrorKind::AlreadyExists.into()), |free| std::fs::rename(path, free))
 }
 
 /// Whether there is no rescue in the directory: its restore was interrupted before it changed any file.

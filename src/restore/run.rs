@@ -16,7 +16,7 @@ use super::git;
 use super::git::locks::GitLocks;
 use super::git::meaning::{Comparison, Refinement, refined};
 use super::inspect::{Inspection, inspect};
-use super::interrupted::{InterruptedRestores, in_the_way};
+use super::interrupted::{InterruptedRestores, directories_of, in_the_way};
 use super::journal::Journal;
 use super::outcome::{RestoreOutcome, conflicts, outcome};
 use super::parallel;
@@ -260,14 +260,10 @@ fn decide(
     }
 }
 
-/// Waits for the other restores of snapshots in the same directories, and keeps them waiting for as long as the returned
-/// files live.
+/// Waits for the other restores in the directories of a snapshot, and excludes them for as long as the returned files live.
 fn exclude_others(snapshot: &Snapshot) -> Result<Vec<File>, Error> {
-    let directories = snapshot.parts().iter().map(|part| Ok(rescue_directory::family(part.path())?.0));
-    let directories = directories.collect::<io::Result<BTreeSet<PathBuf>>>();
-    let directories = directories.map_err(failed("resolve the snapshot"))?;
-    let files = directories.iter().map(|directory| rescue_directory::lock_all(directory));
-    Ok(files.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    let directories = directories_of(snapshot).map_err(failed("resolve the snapshot"))?;
+    directories.iter().filter_map(|directory| rescue_directory::lock_all(directory).transpose()).collect()
 }
 
 /// Locks a bundle against other restores and recordings for as long as the returned files live.
