@@ -11,7 +11,9 @@ use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{BINARY, NOBODY, Place, Run, User, chmod, give_away, is_root, needs_root, set_xattr};
+use crate::support::{
+    BINARY, NOBODY, Place, Run, User, chmod, copy_program, give_away, is_root, needs_root, set_xattr,
+};
 
 /// The programs as they are installed, beside each other, and a place to use them in.
 struct Installed {
@@ -29,9 +31,7 @@ impl Installed {
         let place = Place::of(user);
         let bin = place.base().join("bin");
         fs::create_dir(&bin).unwrap();
-        // Another process copies: a descriptor of this one might be open in a child of another test (ETXTBSY).
-        let mut install = Command::new("cp");
-        assert!(install.args([BINARY, SHELL]).arg(&bin).status().unwrap().success());
+        [BINARY, SHELL].iter().for_each(|program| copy_program(program, &bin));
         Installed { place, bin }
     }
 

@@ -71,17 +71,22 @@ fn outside(makes: bool) -> impl Iterator<Item = PathBuf> {
 
 /// What all notes come to.
 pub fn account() -> Account {
-    notes::account(all(), Timestamp::now())
+    notes::account(files().flat_map(|path| notes::read(&path)).collect(), Timestamp::now())
 }
 
 /// The session of the agent that a hook of ours has just answered about a command line, if nothing else tells one.
 pub fn session_of(line: &[u8]) -> Option<String> {
-    if session(None).is_some() { None } else { notes::session_of(line, &all(), Timestamp::now()) }
+    if session(None).is_some() {
+        return None;
+    }
+    let about: Vec<Note> = files().flat_map(|path| notes::read_about(&path, line)).collect();
+    notes::session_of(&about, Timestamp::now())
 }
 
-fn all() -> Vec<Note> {
+/// The files that may have notes.
+fn files() -> impl Iterator<Item = PathBuf> {
     let in_library = Library::find().ok().flatten().map(|library| library.root().join(NOTES));
-    in_library.into_iter().chain(outside(false)).flat_map(|path| notes::read(&path)).collect()
+    in_library.into_iter().chain(outside(false))
 }
 
 /// A gap as a sentence without a full stop.

@@ -182,8 +182,13 @@ pub fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }
 
-/// Opens the snapshot that `word` names; without one, that of the last command in scope that changed something, which is
-/// named.
+/// Whether there is a snapshot of what a command has changed on this machine.
+fn shows_changes(entry: &Entry) -> bool {
+    entry.changes.any() && entry.state != EntryState::Unrecovered && !entry.imported
+}
+
+/// Opens the snapshot that `word` names; without one, that of the last command in scope that changed something, which it
+/// names on standard error.
 pub fn open_or_last(
     word: Option<&Path>,
     access: &SessionAccess,
@@ -195,19 +200,14 @@ pub fn open_or_last(
     let nothing = || Nothing("no command that changed something was recorded here".to_owned());
     let library = Library::find()?.ok_or_else(nothing)?;
     let (scope, entries) = (scope(access, false), library.entries()?);
-    let is_candidate = |entry: &&Entry| {
-        entry.changes.any()
-            && !entry.imported
-            && entry.state != EntryState::Unrecovered
-            && scope.contains(entry, &library)
-    };
+    let is_candidate = |entry: &&Entry| shows_changes(entry) && scope.contains(entry, &library);
     let last = entries.iter().rev().find(is_candidate).ok_or_else(nothing)?;
     console.say(format_args!("{}: {}", last.id, command_line(last)));
     Ok(open_directory(&library.directory_of(&last.id), console)?)
 }
 
 /// Opens the snapshot that `word` names; without one, what the recordings of the session have done together, but for
-/// those that are undone; without a session, the last one.
+/// those that are undone; without a session, the last that changed something.
 pub fn open_or_session(
     word: Option<&Path>,
     access: &SessionAccess,
@@ -224,14 +224,7 @@ pub fn open_or_session(
     let library = Library::find()?.ok_or_else(nothing)?;
     let undone = UndoneRecordings::of(&library)?;
     let mut entries = library.entries()?;
-    entries.retain(|entry| {
-        let has_snapshot = entry.state != EntryState::Unrecovered;
-        scope.may_see(entry)
-            && entry.changes.any()
-            && has_snapshot
-            && !entry.imported
-            && undone.get(&entry.id).is_none()
-    });
+    entries.retain(|entry| scope.may_see(entry) && shows_changes(entry) && undone.get(&entry.id).is_none());
     if entries.is_empty() {
         return Err(nothing().into());
     }

@@ -62,8 +62,7 @@ pub fn run() -> Exit {
         // Nothing is noted of a script.
         Invocation::Script | Invocation::Interactive | Invocation::Nothing => None,
     };
-    let session = line.as_deref().filter(|_| !is_inside).and_then(asked::session_of);
-    let messages = Messages::of_shell(notes_of(line));
+    let messages = Messages::of_shell(notes_of(line.clone()));
     let Some(bash) = find_program("bash", Some(Path::new("/bin/bash"))) else {
         messages.say("execute bash: there is no /bin/bash, and no other one in PATH");
         return Exit::NotFound;
@@ -71,6 +70,7 @@ pub fn run() -> Exit {
     // As bash is called, so that `$0` and its messages name it.
     let name = OsString::from(if called.as_bytes().starts_with(b"-") { "-bash" } else { "bash" });
     let is_wanted = !is_inside && is_to_be_recorded(&arguments, &messages);
+    let session = line.filter(|_| is_wanted).and_then(|line| asked::session_of(&line));
     start(bash, name, arguments, is_wanted, session, &messages)
 }
 
@@ -86,8 +86,8 @@ fn run_sandbox(is_inside: bool, arguments: Vec<OsString>) -> Exit {
     start(program, OsString::from(SANDBOX), arguments, is_wanted, None, &messages)
 }
 
-/// Starts a program under this name, and records it if that `is_wanted`, in a session that the environment does not
-/// tell; else this process becomes it.
+/// Starts a program under this name, and records it if that `is_wanted`, in this session, if the environment tells no
+/// other; else this process becomes it.
 fn start(
     program: PathBuf,
     name: OsString,

@@ -125,15 +125,26 @@ fn make_old(file: &File, path: &Path) -> io::Result<bool> {
 
 /// The notes in a file, and the old ones; what is no note is passed over.
 pub fn read(path: &Path) -> Vec<Note> {
-    let text = [old(path), path.to_owned()].map(|path| fs::read(path).unwrap_or_default());
-    let lines = text.iter().flat_map(|text| text.split(|byte| *byte == b'\n'));
-    lines.filter_map(|line| serde_json::from_slice(line).ok()).collect()
+    notes_in(path, |_| true)
 }
 
-/// The session of whoever asked last for a command line, if that was just now.
-pub fn session_of(line: &[u8], notes: &[Note], now: Timestamp) -> Option<String> {
+/// Those about a command line.
+pub fn read_about(path: &Path, line: &[u8]) -> Vec<Note> {
     let digest = digest_of(line);
-    let is_recent = |note: &&Note| note.line == digest && now.duration_since(note.time) < PATIENCE;
+    let mut notes = notes_in(path, |text| text.windows(digest.len()).any(|part| part == digest.as_bytes()));
+    notes.retain(|note| note.line == digest);
+    notes
+}
+
+fn notes_in(path: &Path, may_be_wanted: impl Fn(&[u8]) -> bool) -> Vec<Note> {
+    let text = [old(path), path.to_owned()].map(|path| fs::read(path).unwrap_or_default());
+    let lines = text.iter().flat_map(|text| text.split(|byte| *byte == b'\n'));
+    lines.filter(|line| may_be_wanted(line)).filter_map(|line| serde_json::from_slice(line).ok()).collect()
+}
+
+/// The session of whoever asked last for a command line, by the notes about it, if that was just now.
+pub fn session_of(notes: &[Note], now: Timestamp) -> Option<String> {
+    let is_recent = |note: &&Note| now.duration_since(note.time) < PATIENCE;
     let asked = notes.iter().filter(is_recent).filter_map(|note| match &note.event {
         NoteEvent::Asked { session, why: None, .. } => Some((note.time, session)),
         _ => None,
@@ -316,8 +327,12 @@ mod tests {
                 },
             )
         };
-        let notes = [of("a", 1, Some("old")), of("a", 30, Some("s")), of("b", 40, None)];
-        let session = |line: &str, now| session_of(line.as_bytes(), &notes, at(now));
+        let directory = tempfile::tempdir().unwrap();
+        let path = &directory.path().join(NOTES);
+        for note in [of("a", 1, Some("old")), of("a", 30, Some("s")), of("b", 40, None)] {
+            append(path, &note, false).unwrap();
+        }
+        let session = |line: &str, now| session_of(&read_about(path, line.as_bytes()), at(now));
         assert_eq!(session("a", 50).as_deref(), Some("s"));
         assert_eq!([session("a", 90), session("b", 50), session("c", 50)], [None, None, None]);
     }

@@ -17,7 +17,8 @@ use serde_json::Value;
 
 use super::Client;
 use crate::support::{
-    BINARY, NOBODY, PATIENCE, Run, SHELL, describe_recorded, give_away, has, is_root, json, scan_without,
+    BINARY, NOBODY, PATIENCE, Run, SHELL, copy_program, describe_recorded, give_away, has, is_root, json,
+    scan_without,
 };
 
 const TESTDATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/agents");
@@ -169,8 +170,7 @@ impl Lab {
         for directory in [&home, &repository, &bin] {
             fs::create_dir(directory).unwrap();
         }
-        let mut copy = Command::new("cp");
-        assert!(copy.args([BINARY, SHELL]).arg(&bin).status().unwrap().success());
+        [BINARY, SHELL].iter().for_each(|program| copy_program(program, &bin));
         let mut lab = Lab {
             client: *client,
             before: State::new(),

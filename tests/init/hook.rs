@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use super::{Installed, doctor, needs_approval};
-use crate::support::{Random, Run, User, chmod};
+use crate::support::{Random, Run, User, chmod, copy_program};
 
 /// An agent, the keys of its question, the tool that runs commands, and where its answer has the command.
 const AGENTS: [(&str, &str, &str, &str, &str); 4] = [
@@ -470,8 +470,7 @@ fn doctor_finds_what_keeps_a_hook_from_being_used() {
     assert!(status == 1 && said.ends_with("work/.gemini/settings.json has hooks switched off"), "{checks:?}");
     // Cursor's hook may no longer approve.
     fs::remove_file(installed.shell()).unwrap();
-    let mut install = Command::new("cp");
-    assert!(install.arg(super::SHELL).arg(&installed.bin).status().unwrap().success());
+    copy_program(super::SHELL, &installed.bin);
     installed.init("cursor", &[]).expect(0);
     let path = installed.settings("cursor");
     let text = fs::read_to_string(&path).unwrap().replace(" --auto-approve", "");

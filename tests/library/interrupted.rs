@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 
 use super::undo::{ids, is_restore_begun, rescues, tree};
 use super::{library, run, verb};
-use crate::support::{Place, Random, Run, assert_same, trace_program};
+use crate::support::{BINARY, Place, Random, Run, assert_same, trace_program};
 
 /// How often verbs are started at most for one way that is to be followed.
 const ROUNDS: usize = 12;
@@ -49,18 +49,9 @@ fn ways(said: &str) -> Vec<String> {
 
 /// Runs a command line of a message in the working directory.
 fn follow(place: &Place, line: &str) -> Run {
-    let mut shell = Command::new("sh");
-    let program = place.command();
-    let directory = Path::new(program.get_program()).parent().unwrap().to_owned();
+    let directory = Path::new(BINARY).parent().unwrap();
     let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap());
-    for (name, value) in program.get_envs() {
-        match value {
-            Some(value) => shell.env(name, value),
-            None => shell.env_remove(name),
-        };
-    }
-    shell.current_dir(program.get_current_dir().unwrap()).env("PATH", path);
-    shell.args(["-c", line]).output().unwrap().into()
+    place.program("sh").env("PATH", path).args(["-c", line]).output().unwrap().into()
 }
 
 #[test]
