@@ -96,8 +96,9 @@ pub fn bytes(snapshot: &Snapshot, file: &FileRecord, before: bool) -> Vec<u8> {
 
 /// The warnings of a loss.
 pub fn lost(snapshot: &Snapshot) -> Vec<WarningKind> {
-    let warnings = snapshot.header().warnings.iter();
-    warnings.filter(|warning| warning.lost).map(|warning| warning.kind).collect()
+    let warnings = snapshot.header().warnings.iter().filter(|warning| warning.lost);
+    // Shown if the test fails.
+    warnings.inspect(|warning| println!("{}", warning.detail)).map(|warning| warning.kind).collect()
 }
 
 /// What was printed on standard error.
