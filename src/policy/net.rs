@@ -2,7 +2,7 @@
 //!
 //! Neighbours: `rules.rs` has the word `--deny-net`, `glob.rs` the patterns of paths.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::glob::{PathGlob, check, name_matches};
 use crate::snapshot::{NetworkAddress, NetworkOperation, NetworkUse};
@@ -129,14 +129,15 @@ impl Hosts {
     }
 
     fn contain(self, host: IpAddr, operation: NetworkOperation) -> bool {
+        let is_bound = operation == NetworkOperation::Bind;
+        self.has(host) || !is_bound && loopback_for(host).is_some_and(|host| self.has(host))
+    }
+
+    fn has(self, host: IpAddr) -> bool {
         let canonical = host.to_canonical();
         match self {
             Hosts::Any => true,
-            Hosts::Loopback => {
-                canonical.is_loopback()
-                    // Linux connects to this machine then (ip(7)).
-                    || canonical.is_unspecified() && operation != NetworkOperation::Bind
-            }
+            Hosts::Loopback => canonical.is_loopback(),
             Hosts::Network(IpAddr::V6(network), length) => match host {
                 IpAddr::V6(host) => same_start(network.to_bits(), host.to_bits(), 128, length),
                 IpAddr::V4(host) => {
@@ -150,6 +151,15 @@ impl Hosts {
             },
         }
     }
+}
+
+/// The address that Linux takes for the unspecified one in a connect or sendto (ip(7), ipv6(7)).
+fn loopback_for(host: IpAddr) -> Option<IpAddr> {
+    let loopback = match host.to_canonical() {
+        IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+    };
+    host.to_canonical().is_unspecified().then_some(loopback)
 }
 
 /// Whether the first `length` of `bits` bits are the same.
@@ -187,6 +197,9 @@ mod tests {
             ("*", &["1.2.3.4:80", "[::1]:1", "packet", "bind 0.0.0.0:80"][..], &["netlink", "/s", "\0s"][..]),
             ("1.2.3.4", &["1.2.3.4:80", "[::ffff:1.2.3.4]:80"], &["1.2.3.5:80", "[::1]:80", "/1.2.3.4"]),
             ("1.2.3.4:80", &["1.2.3.4:80"], &["1.2.3.4:81"]),
+            ("127.0.0.1", &["0.0.0.0:80", "[::ffff:0.0.0.0]:80"], &["bind 0.0.0.0:80", "[::]:80"]),
+            ("::1", &["[::]:80"], &["bind [::]:80", "0.0.0.0:80"]),
+            ("0.0.0.0", &["0.0.0.0:80", "bind 0.0.0.0:80"], &["127.0.0.1:80"]),
             ("10.0.0.0/8", &["10.9.9.9:1"], &["11.0.0.1:1"]),
             ("0.0.0.0/0:25", &["9.9.9.9:25"], &["9.9.9.9:26", "[::1]:25"]),
             (":25", &["1.2.3.4:25", "[fd00::1]:25"], &["1.2.3.4:26"]),
