@@ -4,10 +4,11 @@
 //!
 //! - `rules.rs`: the rules as given, and what they mean for one recording.
 //! - `glob.rs`: patterns of paths; `net.rs`: patterns of addresses.
-//! - `judge.rs`: what a recording did that they forbid.
+//! - `judge.rs`: what a recording did that they forbid; `names.rs`: by which other names.
 
 mod glob;
 mod judge;
+mod names;
 mod net;
 mod rules;
 

@@ -17,13 +17,14 @@ use super::open::open_or_last;
 use super::out::{Console, style};
 use super::paths::{counted, resolved};
 use crate::cli::PolicyCheck;
+use crate::fs;
 use crate::policy::{
     CompiledPolicy, Finding, FindingSubject, PolicyPlaces, PolicyReport, PolicyVerdict, RuleWords, judge,
 };
 use crate::snapshot::blobs::Side;
 use crate::snapshot::secrets::{self, PrivateKeyFinder};
 use crate::snapshot::source::Contents;
-use crate::snapshot::{BlobOmitted, FileRecord, Header, Snapshot, SnapshotKind, State};
+use crate::snapshot::{BlobOmitted, FileRecord, Header, Present, Snapshot, SnapshotKind, State, live};
 use text::{FindingText, Process};
 pub use words::rule_words;
 
@@ -61,7 +62,13 @@ pub fn run(args: &PolicyCheck, console: &mut Console) -> VerbResult {
 /// # Errors
 /// A sentence that names the rule.
 pub fn compiled(words: &RuleWords, places: &PolicyPlaces) -> Result<CompiledPolicy, String> {
-    CompiledPolicy::new(words, places, &resolved)
+    Ok(CompiledPolicy::new(words, places, &resolved)?.of_files(&state_of))
+}
+
+/// What is at a path now.
+fn state_of(path: &[u8]) -> Option<Present> {
+    let stat = fs::lstat(path).ok().flatten()?;
+    live::present(&stat, path).ok()
 }
 
 /// What a recording that has just been made did, judged by rules: sentences, and whether it passes.

@@ -61,6 +61,11 @@ impl PathGlob {
         &self.prefix
     }
 
+    /// The path, if it has no wildcard.
+    pub fn literal_path(&self) -> Option<&[u8]> {
+        self.is_literal.then_some(self.prefix.as_slice())
+    }
+
     /// Whether it matches `path` or a directory above it.
     pub fn matches(&self, path: &[u8]) -> bool {
         if below(path, &self.prefix).is_none() {

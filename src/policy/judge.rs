@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use super::names::FileNames;
 use super::rules::{CompiledPolicy, PathRule, PolicyPlaces, RuleWord};
 use crate::git::below;
 use crate::snapshot::change::PathEffect;
@@ -57,7 +58,7 @@ pub enum FindingSubject {
         path: Vec<u8>,
         /// The forbidden ones of its uses.
         operations: Operations,
-        /// The other name of the file, by which it was changed.
+        /// The other name of the file, by which it was used.
         through: Option<Vec<u8>>,
         /// The rule that leaves the path out of the recording.
         left_out_by: Option<String>,
@@ -130,7 +131,9 @@ pub fn judge(
             known.push(finding);
         }
     };
+    let names = FileNames::of(snapshot.files(), &policy.named);
     let changed_through = changed_through(snapshot.files());
+    let mut unknown = gaps(header);
     for record in snapshot.records() {
         let through = changed_through.get(record.path.as_slice());
         let operations = changes_of(record);
@@ -145,10 +148,25 @@ pub fn judge(
             add(finding_of(record, word, text, operations, through, by));
         }
         let reads = reads_of(record);
-        if !reads.is_empty()
-            && let Some(rule) = policy.forbids_reading(record, has_private_key)
-        {
-            add(finding_of(record, RuleWord::DenyRead, Some(rule.text.clone()), reads, None, record));
+        let others = if reads.is_empty() || policy.deny_read.is_empty() {
+            Vec::new()
+        } else {
+            names.others(&record.path)
+        };
+        for name in std::iter::once(record.path.as_slice()).chain(others).filter(|_| !reads.is_empty()) {
+            if let Some(rule) = policy.forbids_reading(name, record, has_private_key) {
+                add(by_name(name, RuleWord::DenyRead, Some(rule.text.clone()), reads, record));
+            }
+        }
+        let content = Operations::from(Operation::Write).with(Operation::Metadata);
+        let changes = changes_of(record).intersection(content);
+        if !changes.is_empty() {
+            for name in names.changed_by_rule(&record.path) {
+                if let Some((word, text)) = writes.forbid(name) {
+                    add(by_name(name, word, text, changes, record));
+                }
+            }
+            unknown.extend(unknown_names(record, policy, &names));
         }
     }
     let mut somewhere = Vec::new();
@@ -181,7 +199,7 @@ pub fn judge(
     let mut findings: Vec<_> = by_path.into_values().flatten().collect();
     findings.append(&mut somewhere);
     findings.extend(addresses(header, policy));
-    let mut report = PolicyReport { findings, unknown: gaps(header), notes: Vec::new() };
+    let mut report = PolicyReport { findings, unknown, notes: Vec::new() };
     judge_left_out_reads(header, policy, &mut report);
     report
 }
@@ -239,6 +257,39 @@ fn finding_of(
     let left_out_by = None;
     let subject = FindingSubject::Path { path: record.path.clone(), operations, through, left_out_by };
     Finding { word, text, subject, processes }
+}
+
+/// A use of what a record is about that is forbidden for one of its names.
+fn by_name(
+    name: &[u8],
+    word: RuleWord,
+    text: Option<Vec<u8>>,
+    operations: Operations,
+    record: &FileRecord,
+) -> Finding {
+    let mut finding = finding_of(record, word, text, operations, None, record);
+    if name != record.path
+        && let FindingSubject::Path { path, through, .. } = &mut finding.subject
+    {
+        *through = Some(std::mem::replace(path, name.to_vec()));
+    }
+    finding
+}
+
+/// That a file which was changed in place has names that nobody knows, which need not be allowed.
+fn unknown_names(record: &FileRecord, policy: &CompiledPolicy, names: &FileNames<'_>) -> Option<String> {
+    let (before, after) = (record.before.present()?, record.after.present()?);
+    let is_in_place =
+        before.file_type == FileType::File && (before.dev, before.ino) == (after.dev, after.ino);
+    let known = names.known_before(before);
+    let is_unknown = is_in_place && !policy.allow_write.is_empty() && before.nlink > known;
+    is_unknown.then(|| {
+        let path = String::from_utf8_lossy(&record.path);
+        format!(
+            "{path} has {} names, of which {known} are known: another may be one that is not allowed",
+            before.nlink
+        )
+    })
 }
 
 /// How the command changed the path of a record; empty if it did not.

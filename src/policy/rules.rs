@@ -3,9 +3,10 @@
 //! Neighbours: `glob.rs` and `net.rs` have the patterns, `judge.rs` applies them.
 
 use super::glob::{PathGlob, check};
+use super::names::NamedFile;
 use super::net::AddressRule;
 use crate::snapshot::secrets::Secrets;
-use crate::snapshot::{FileRecord, Header, NetworkUse, printable};
+use crate::snapshot::{FileRecord, Header, NetworkUse, Present, printable};
 
 /// The word that a rule begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -137,6 +138,8 @@ pub struct CompiledPolicy {
     pub(super) deny_write: Vec<PathRule>,
     pub(super) deny_read: Vec<PathRule>,
     pub(super) deny_net: Vec<(Vec<u8>, AddressRule)>,
+    /// What the rules that deny name by a path, as it was when they were read.
+    pub(super) named: Vec<NamedFile>,
 }
 
 impl CompiledPolicy {
@@ -168,7 +171,24 @@ impl CompiledPolicy {
             deny_write: paths(RuleWord::DenyWrite, &words.deny_write)?,
             deny_read: paths(RuleWord::DenyRead, &words.deny_read)?,
             deny_net: words.deny_net.iter().map(address).collect::<Result<_, String>>()?,
+            named: Vec::new(),
         })
+    }
+
+    /// The same rules, which mean the files that they name by any other name, too. `state` tells what is at a path now.
+    #[must_use]
+    pub fn of_files(mut self, state: &dyn Fn(&[u8]) -> Option<Present>) -> CompiledPolicy {
+        let globs = |rule: &'_ PathRule| match &rule.paths {
+            PathMatch::Globs(globs) => globs.clone(),
+            PathMatch::Secrets(_) => Vec::new(),
+        };
+        let globs = self.deny_read.iter().chain(&self.deny_write).flat_map(globs);
+        let named = |glob: PathGlob| {
+            let path = glob.literal_path()?.to_vec();
+            Some(NamedFile { state: state(&path)?, path })
+        };
+        self.named = globs.filter_map(named).collect();
+        self
     }
 
     /// Whether there is a rule about reading.
@@ -181,13 +201,14 @@ impl CompiledPolicy {
         self.deny_read.iter().any(|rule| rule.matches(path, || true))
     }
 
-    /// The rule that forbids reading what a record is about.
+    /// The rule that forbids reading what a record is about, by this name of it.
     pub(super) fn forbids_reading(
         &self,
+        path: &[u8],
         record: &FileRecord,
         has_private_key: &dyn Fn(&FileRecord) -> bool,
     ) -> Option<&PathRule> {
-        self.deny_read.iter().find(|rule| rule.matches(&record.path, || has_private_key(record)))
+        self.deny_read.iter().find(|rule| rule.matches(path, || has_private_key(record)))
     }
 
     /// The rule that forbids the use of an address.

@@ -219,3 +219,75 @@ fn what_our_own_program_changed_in_a_recording_is_not_known() {
     let run: Run = place.verb("check", &["--deny-write", "/etc"]).expect(1);
     assert!(run.stdout.contains("is agent-snapshot: what it changes is not recorded"), "{run:#?}");
 }
+
+/// What `check` finds with these rules where there are `../secret`, `../alias`, another name of that, and `../d/secret`.
+fn found_by_rule(user: User, script: &str, rules: &[&str]) -> (i32, Vec<String>) {
+    let place = Place::of(user);
+    place.prepare(
+        "echo s > ../secret; ln ../secret ../alias; ln ../secret linked; mkdir ../d; echo s > ../d/secret",
+    );
+    if user == User::Nobody {
+        give_away(place.base());
+    }
+    let output = place.record_with(&[], script);
+    assert!(output.status.success(), "{script}: {output:?}");
+    let run = place.verb("check", &[rules, &["--json"]].concat());
+    (run.status, findings(&place, &run))
+}
+
+#[test]
+fn a_rule_that_names_a_file_means_it_by_any_name() {
+    for &user in User::all() {
+        for (script, rule, expected) in [
+            // By a hard link from before the command, or of its own.
+            ("cat linked", ["--deny-read", "../secret"], &["deny-read secret read"][..]),
+            ("mv linked x; cat x", ["--deny-read", "../secret"], &["deny-read secret read"]),
+            ("ln ../d/secret h; cat h", ["--deny-read", "../d/secret"], &["deny-read d/secret read"]),
+            ("ln ../d/secret h; cat h", ["--deny-read", "../d/*"], &["deny-read d/secret read"]),
+            // Renamed and back, and away.
+            (
+                "mv ../secret x; cat x; mv x ../secret",
+                ["--deny-read", "../secret"],
+                &["deny-read secret read"],
+            ),
+            (
+                "mv ../d/secret x; cat x; rm x; echo > a; mv a x",
+                ["--deny-read", "../d"],
+                &["deny-read d/secret read"],
+            ),
+            (
+                "mv ../d e; cat e/secret; mv e ../d",
+                ["--deny-read", "../d/secret"],
+                &["deny-read d/secret read"],
+            ),
+            // Written through another name.
+            ("echo x >> linked", ["--deny-write", "../secret"], &["deny-write secret write"]),
+            ("chmod 600 linked", ["--deny-write", "../secret"], &["deny-write secret metadata"]),
+            ("mv linked x; echo x >> x", ["--deny-write", "../secret"], &["deny-write secret write"]),
+            // Other files, and names that come and go.
+            ("mv linked x; rm x; echo x > linked", ["--deny-write", "../secret"], &[]),
+            ("echo x > y; cat y; mv y linked", ["--deny-read", "../secret"], &[]),
+            ("echo x > y; cat y; rm y; echo x > z; cat z", ["--deny-read", "../secret"], &[]),
+        ] {
+            let (status, found) = found_by_rule(user, script, &rule);
+            assert_eq!(found, expected, "{script} {rule:?} as {user:?}");
+            assert_eq!(status, i32::from(!expected.is_empty()), "{script} {rule:?} as {user:?}");
+        }
+    }
+}
+
+#[test]
+fn a_change_of_a_file_with_unknown_names_does_not_pass() {
+    let user = User::all()[0];
+    for (script, status) in [
+        ("echo x >> linked", 1),
+        ("chmod 600 linked", 1),
+        ("rm linked; echo x > linked; cat linked", 0),
+        ("mv linked x", 0),
+        ("echo x > a; ln a b; echo y > b", 0),
+        ("cat linked", 0),
+    ] {
+        let (found, findings) = found_by_rule(user, script, &["--allow-write", "@workspace"]);
+        assert_eq!((found, findings), (status, Vec::new()), "{script}");
+    }
+}

@@ -159,7 +159,7 @@ fn a_file_that_is_changed_through_another_name_is_changed() {
     let ran = check_records(records(), &["--allow-write", "@workspace"]);
     assert!(
         ran.text()
-            .starts_with("allow-write /etc/passwd  write through the hard link /nowhere/work/link by cp"),
+            .starts_with("allow-write /etc/passwd  write through its other name /nowhere/work/link by cp"),
         "{}",
         ran.text()
     );

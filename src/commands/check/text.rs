@@ -49,7 +49,7 @@ impl FindingText {
             FindingSubject::Path { path, operations, through, left_out_by } => {
                 let mut uses = names(*operations);
                 if let Some(through) = through {
-                    uses += &format!(" through the hard link {}", quoted(through));
+                    uses += &format!(" through its other name {}", quoted(through));
                 }
                 if let Some(rule) = left_out_by {
                     uses += &format!(" (not recorded: {})", plain(rule));
