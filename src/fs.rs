@@ -101,6 +101,31 @@ pub fn lstat(path: &[u8]) -> io::Result<Option<FileStat>> {
     }
 }
 
+/// A lock that a process holds (proc_locks(5)).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeldLock {
+    /// The process; not positive for a lock of an open file description.
+    pub process: i32,
+    /// The inode number of the file. The device is none that stat(2) tells of on btrfs and overlayfs.
+    pub inode: u64,
+}
+
+/// All locks that are held, as far as this PID namespace shows them.
+pub fn locks() -> io::Result<Vec<HeldLock>> {
+    let text = std::fs::read_to_string("/proc/locks")?;
+    let lock = |line: &str| {
+        let mut words = line.split_ascii_whitespace().skip(1).peekable();
+        // Somebody waits for it.
+        if words.peek() == Some(&"->") {
+            return None;
+        }
+        let process = words.nth(3)?.parse().ok()?;
+        let inode = words.next()?.rsplit(':').next()?.parse().ok()?;
+        Some(HeldLock { process, inode })
+    };
+    Ok(text.lines().filter_map(lock).collect())
+}
+
 /// What lstat(2) says of `path` if no symlink is above it; where nothing is there, what it says of the deepest directory
 /// above it, or of the symlink in the place of one.
 pub fn lstat_beneath_directories(path: &[u8]) -> io::Result<Result<FileStat, FileStat>> {

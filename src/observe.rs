@@ -12,8 +12,10 @@
 //! - `network.rs`: the socket addresses that were used.
 //! - [`losses`]: tells at once which bytes or privileges are lost. [`processes`]: the process table. [`warnings`]: gaps and
 //!   notes.
+//! - `asks.rs`: what calls ask for that no path tells, where the recording may be recalled.
 //! - [`finish`]: the end of a recording: the states after, and the records of the manifest.
 
+mod asks;
 mod calls;
 pub mod capture;
 pub mod finish;

@@ -49,4 +49,4 @@ pub use manifest::*;
 pub use network::{NetworkAddress, NetworkOperation, NetworkUse};
 pub use reader::Snapshot;
 pub use stat::Stat;
-pub use unrepeatable::Unrepeatable;
+pub use unrepeatable::{Told, Unrepeatable};

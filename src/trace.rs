@@ -4,6 +4,7 @@
 //! - [`filter`]: the seccomp program that the table determines. Pure.
 //! - `foreign_filter`: filters that the tree installs itself.
 //! - [`memory`]: reading strings and structures from a tracee.
+//! - [`asks`]: calls that ask for what no path tells; they matter only where a recording may be recalled. Pure.
 //! - [`attributes`]: process attributes that the command inherits, though this process changes them for
 //!   itself.
 //! - [`launch`]: starts the command seized and filtered, so that it never runs untraced.
@@ -18,6 +19,7 @@
 //! - [`tracer`]: the loop over waitpid(2) that follows the tree.
 //! - [`sys`]: system calls that have no safe wrapper: the one module with unsafe code.
 
+pub mod asks;
 pub mod attributes;
 pub mod descriptors;
 pub mod filter;

@@ -32,8 +32,8 @@ use super::recording::Recording;
 use super::resolve;
 use crate::git::{HeadBranch, ObservedRepository};
 use crate::snapshot::{
-    BlobOmitted, GitRepository, NetworkUse, PrivateMount, RecordedProcess, Suppressed, Unrepeatable, Warning,
-    WarningKind,
+    BlobOmitted, GitRepository, NetworkUse, PrivateMount, RecordedProcess, Suppressed, Told, Unrepeatable,
+    Warning, WarningKind,
 };
 
 /// What a recording has come to.
@@ -97,7 +97,9 @@ impl Recording {
         let mut names = self.ledger.names.sorted();
         self.list_git_changes(&names);
         self.unrepeatable.git_object = self.added_git_object(&names);
-        self.unrepeatable.is_random = self.random_bytes.were_asked_for();
+        if self.random_bytes.were_asked_for() {
+            self.unrepeatable.told.insert(Told::RandomBytes);
+        }
         names.retain(|name| !self.is_left_alone(*name));
         let Examined { mut afters, existence_only, kept } = Examiner::new(self).examine_all(names);
         self.leave_out_unchanged_git_state(&mut afters);

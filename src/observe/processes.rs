@@ -170,6 +170,11 @@ impl ProcessTable {
         self.living.get(&pid).map(|living| living.id)
     }
 
+    /// Whether a process of the tree has this number, or had it.
+    pub fn has_had(&self, pid: Tid) -> bool {
+        self.living.contains_key(&pid) || self.all.iter().any(|process| process.pid == pid)
+    }
+
     /// What a living process means for names and rights.
     pub fn traits(&self, pid: Tid) -> ProcessTraits {
         self.living.get(&pid).map(|living| living.traits).unwrap_or_default()

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use super::recording::Recording;
 use crate::trace::observer::Caller;
 use crate::trace::sys::Tid;
-use crate::trace::syscalls::{DecodedSyscall, Effect, Special};
+use crate::trace::syscalls::{DecodedSyscall, Effect};
 
 /// Who asked for random bytes.
 #[derive(Debug, Default)]
@@ -43,9 +43,6 @@ impl RandomBytes {
 impl Recording {
     /// Notes that a thread asks for random bytes.
     pub fn asks_for_random_bytes(&mut self, caller: Caller, may_be_of_libc: bool) {
-        if !self.ledger.notes_seen {
-            return;
-        }
         if !may_be_of_libc {
             self.random_bytes.by_a_program = true;
         } else if !self.random_bytes.keyed.insert(caller.tgid) {
@@ -56,10 +53,7 @@ impl Recording {
     /// Judges by the call after it whether a thread asked for the name of a temporary file.
     pub fn judge_random_bytes(&mut self, caller: Caller, next: &DecodedSyscall) {
         let asking = &mut self.random_bytes.asking;
-        if asking.is_empty()
-            || matches!(next.special, Some(Special::Random { .. }))
-            || !asking.remove(&caller.tid)
-        {
+        if asking.is_empty() || !asking.remove(&caller.tid) {
             return;
         }
         let makes = |effect| match effect {

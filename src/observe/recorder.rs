@@ -30,6 +30,7 @@ use super::warnings::Warnings;
 use crate::git::Repositories;
 use crate::snapshot::secrets::Secrets;
 use crate::snapshot::{Keep, Unrepeatable, WarningKind};
+use crate::trace::asks::Ask;
 use crate::trace::observer::{Caller, Decision, Errno, Observer, SyscallEntry, panic_text};
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::Special;
@@ -193,6 +194,10 @@ impl Observer for Recorder {
         self.guarded((), |recording| recording.note_descriptor(caller, descriptor));
     }
 
+    fn asked(&self, caller: Caller, ask: Ask) {
+        self.guarded((), |recording| recording.asked(caller, ask));
+    }
+
     fn signal(&self, caller: Caller, signal: i32) {
         self.guarded((), |state| state.expect_core_dump(caller, signal));
     }
@@ -331,10 +336,6 @@ impl Recording {
                 if let Some(traits) = self.processes.traits_mut(caller.tgid) {
                     traits.rights = Rights::Others;
                 }
-                return Some(Decision::Continue);
-            }
-            Special::Random { may_be_of_libc } => {
-                self.asks_for_random_bytes(caller, may_be_of_libc);
                 return Some(Decision::Continue);
             }
             // What they have become is known by the result.

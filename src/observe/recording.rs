@@ -28,7 +28,7 @@ use super::warnings::Warnings;
 use crate::fs::{self, FileStat};
 use crate::git::Repositories;
 use crate::snapshot::live::Filesystem;
-use crate::snapshot::{Operation, Unrepeatable, WarningKind};
+use crate::snapshot::{Operation, Operations, Unrepeatable, WarningKind};
 use crate::trace::observer::Caller;
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, Effect, FileRef};
@@ -323,6 +323,14 @@ impl Recording {
             self.unrepeatable.note_unrecorded(self.own_procfs_name(&path));
         }
         Classification::of(exclusion, path)
+    }
+
+    /// Notes that a directory was listed that is not recorded.
+    pub fn note_listing(&mut self, operations: Operations, path: &[u8]) {
+        if self.ledger.notes_seen && operations.contains(Operation::Directory) {
+            let path = self.own_procfs_name(path);
+            self.unrepeatable.note_listed(path);
+        }
     }
 
     /// Notes the use of a descriptor from before the launch, unless its number is another file's by now.

@@ -3,13 +3,14 @@
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::live::{Filesystem, filesystem};
 use crate::snapshot::{
-    FileRecord, FileType, Header, Look, NetworkAddress, Operation, Unrepeatable, WarningKind, printable,
+    FileRecord, FileType, Header, Look, NetworkAddress, Operation, Told, Unrepeatable, WarningKind, printable,
 };
 
 /// Paths on procfs, sysfs and among devices that mean the same to each run, or nothing. A `*` stands for any characters.
-const HARMLESS: [&str; 16] = [
+const HARMLESS: [&str; 18] = [
     "/dev",
-    "/dev/fd*",
+    "/dev/fd",
+    "/dev/fd/*",
     "/dev/full",
     "/dev/null",
     "/dev/stderr",
@@ -19,20 +20,25 @@ const HARMLESS: [&str; 16] = [
     "/proc",
     "/proc/self",
     "/proc/self/exe",
-    "/proc/self/fd*",
+    "/proc/self/fd",
+    "/proc/self/fd/*",
     "/proc/self/maps",
-    "/proc/self/task*",
+    "/proc/self/task",
     "/sys",
     "/sys/kernel/mm/transparent_hugepage*",
 ];
 
-/// Files of the kernel's own whose content lasts: it is compared.
-const LASTING: [&str; 12] = [
+/// Directories there whose names mean the same to each run: the numbers of its descriptors.
+const HARMLESS_LISTINGS: [&str; 2] = ["/dev/fd", "/proc/self/fd"];
+
+/// Files of the kernel's own whose content lasts, and directories of it, whose names do: it is compared.
+const LASTING: [&str; 13] = [
     "/proc/cmdline",
     "/proc/filesystems",
     "/proc/self/cgroup",
     "/proc/sys/*",
     "/proc/version",
+    "/sys/devices/system/cpu",
     "/sys/devices/system/cpu/*",
     "/sys/fs/cgroup/*.high",
     "/sys/fs/cgroup/*.max",
@@ -61,7 +67,7 @@ pub struct Allowed {
 pub struct Refusals {
     /// Why the recording may not be recalled, as sentences.
     pub refused: Vec<String>,
-    /// The files of the kernel's own whose content is to be compared.
+    /// The files and directories of the kernel's own whose content is to be compared.
     pub kernel_files: Vec<Vec<u8>>,
 }
 
@@ -78,6 +84,17 @@ fn is_among<'p>(path: &[u8], mut patterns: impl Iterator<Item = &'p str>) -> boo
 impl Refusals {
     fn refuse(&mut self, why: impl Into<String>) {
         self.refused.push(why.into());
+    }
+
+    /// Judges the listing of a directory that is not looked at.
+    fn listed(&mut self, path: &[u8], allowed: &Allowed) {
+        let fine = HARMLESS_LISTINGS.into_iter().chain(allowed.paths.iter().map(String::as_str));
+        if !is_among(path, fine) && !is_among(path, LASTING.into_iter()) {
+            let shown = printable(path);
+            self.refuse(format!(
+                "it listed {shown}, which is not looked at ([recall] trust in config.toml allows that)"
+            ));
+        }
     }
 
     /// Judges a path of a file system whose files the kernel makes up, or one that is not recorded.
@@ -137,8 +154,11 @@ pub fn findings(
             break;
         }
     }
-    if unrepeatable.is_random && !allowed.random {
-        found.refuse("it asked for random bytes (--allow-random allows that)");
+    for told in &unrepeatable.told {
+        match told {
+            Told::RandomBytes if allowed.random => {}
+            told => found.refuse(sentence(*told)),
+        }
     }
     if unrepeatable.ran_ourselves {
         found.refuse("it used agent-snapshot itself");
@@ -154,6 +174,9 @@ pub fn findings(
             None => found.not_looked_at(path, allowed),
         }
     }
+    for path in unrepeatable.listed() {
+        found.listed(path, allowed);
+    }
     if let Some(fd) = unrepeatable.used_descriptor {
         found.refuse(format!("it used descriptor {fd}, which it inherited"));
     }
@@ -165,6 +188,22 @@ pub fn findings(
         judge(&record, &mut filesystems, &mut found, allowed);
     }
     found
+}
+
+/// Why what a command was told is in the way.
+fn sentence(told: Told) -> &'static str {
+    match told {
+        Told::RandomBytes => "it asked for random bytes (--allow-random allows that)",
+        Told::FreeSpace => "it asked how much space is free (statfs)",
+        Told::Locks => "it asked for a lock that somebody else held",
+        Told::Lease => "it asked for a lease, which tells whether others have a file open",
+        Told::Keys => "it used the kernel's keyrings",
+        Told::MessageQueues => "it used POSIX message queues",
+        Told::SystemV => "it used System V shared memory, semaphores or message queues",
+        Told::Network => "it asked for a socket of the network or for its interfaces",
+        Told::OtherProcesses => "it asked for, or signalled, processes that it had not started",
+        Told::System => "it asked for, or changed, the state of the system",
+    }
 }
 
 fn judge(

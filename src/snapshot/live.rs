@@ -308,7 +308,7 @@ pub fn filesystem(path: &[u8]) -> io::Result<Filesystem> {
 
 impl Filesystem {
     /// By the numbers of statfs(2).
-    fn from_magic(magic: i64) -> Filesystem {
+    pub fn from_magic(magic: i64) -> Filesystem {
         // configfs, 9P, CIFS, SMB2 and Ceph, which libc has not (linux/magic.h, fs/*/super.c).
         const CONFIGFS_MAGIC: i64 = 0x6265_6570;
         const V9FS_MAGIC: i64 = 0x0102_1997;

@@ -94,6 +94,8 @@ pub struct Recallable {
     pub refused: Vec<String>,
     /// Files of the kernel's own (procfs, sysfs) that it used, and whose content lasts.
     pub kernel_files: Vec<Vec<u8>>,
+    /// Files on which it asked for a lock, while nobody else had one.
+    pub locked_files: Vec<Vec<u8>>,
 }
 
 /// A mount that the command made in a mount namespace of its own, and whose content is gone with that namespace.

@@ -7,6 +7,7 @@
 //! kernel (5.11 and later) finds out which numbers are always allowed, and lets those pass without running
 //! any program.
 
+use super::asks;
 use super::descriptors;
 use super::syscalls::{self, Condition, NATIVE_ARCH, ReadOnly, SyscallRow, Sysno};
 
@@ -36,13 +37,13 @@ pub struct Actions {
     pub other: u32,
     /// For those whose registers show that they are read-only.
     pub read_only: u32,
-    /// Whether calls matter that give random bytes.
-    pub randomness: bool,
+    /// Whether calls matter that ask for what no path tells ([`asks`]).
+    pub asks: bool,
 }
 
 impl Actions {
     /// Those of [`Interception::Stops`].
-    pub const STOPS: Actions = Actions { other: TRACE, read_only: TRACE, randomness: false };
+    pub const STOPS: Actions = Actions { other: TRACE, read_only: TRACE, asks: false };
     /// Those of [`Interception::Notifications`].
     pub const NOTIFICATIONS: Actions = Actions { read_only: libc::SECCOMP_RET_USER_NOTIF, ..Actions::STOPS };
 }
@@ -65,6 +66,9 @@ pub fn program(actions: Actions, pass: u64, descriptors: &[u32]) -> Vec<Instruct
     if !descriptors.is_empty() {
         program.extend(watch(descriptors));
     }
+    if actions.asks {
+        program.extend(asking());
+    }
     program.extend(search(&ranges(actions), actions, pass));
     program
 }
@@ -73,7 +77,7 @@ pub fn program(actions: Actions, pass: u64, descriptors: &[u32]) -> Vec<Instruct
 fn watch(watched: &[u32]) -> Vec<Instruction> {
     let near = |distance: usize| u8::try_from(distance).expect("few calls and few descriptors");
     let mut program = Vec::new();
-    for register in 0..3 {
+    for register in 0..5 {
         let uses = descriptors::USES.iter().filter(|(_, registers)| registers.contains(&register));
         let numbers: Vec<u32> = uses.map(|(number, _)| *number).collect();
         let mut test = vec![load(lower(register))];
@@ -88,6 +92,25 @@ fn watch(watched: &[u32]) -> Vec<Instruction> {
         }
         program.push(Instruction { code: JUMP, jt: 0, jf: 0, k: length(&test) });
         program.extend(test);
+    }
+    program
+}
+
+/// Stops calls that ask for what no path tells; the number stays in the accumulator.
+fn asking() -> Vec<Instruction> {
+    let mut program = Vec::new();
+    for (number, when, _) in asks::ROWS {
+        let block = match when {
+            [] => vec![ret(TRACE)],
+            tests => {
+                // Over the return.
+                let no = Instruction { code: JUMP, jt: 0, jf: 0, k: 1 };
+                [any_of(tests, ret(TRACE), no), vec![load(NUMBER)]].concat()
+            }
+        };
+        let jf = u8::try_from(block.len()).expect("a row has few conditions");
+        program.push(Instruction { code: JUMP_EQUAL, jt: 0, jf, k: *number });
+        program.extend(block);
     }
     program
 }
@@ -122,7 +145,6 @@ fn ranges(actions: Actions) -> Vec<(u32, Leaf)> {
 
 fn leaf(row: &'static SyscallRow, actions: Actions) -> Leaf {
     match row.read_only() {
-        _ if row.gives_random_bytes() && !actions.randomness => Leaf::Return(libc::SECCOMP_RET_ALLOW),
         _ if row.sysno == syscalls::SENDMSG => Leaf::Pass(actions.read_only),
         _ if !row.when.is_empty() => Leaf::Test(row),
         ReadOnly::Unless { .. } if actions.read_only != actions.other => Leaf::Test(row),
@@ -166,8 +188,13 @@ fn test(row: &SyscallRow, actions: Actions) -> Vec<Instruction> {
         ReadOnly::Always => (row.when, actions.read_only, libc::SECCOMP_RET_ALLOW),
         ReadOnly::Unless { .. } | ReadOnly::Never => (row.when, actions.other, libc::SECCOMP_RET_ALLOW),
     };
+    any_of(tests, ret(yes), ret(no))
+}
+
+/// Does `yes` if one of `tests` holds, else `no`, which comes before it.
+fn any_of(tests: &[Condition], yes: Instruction, no: Instruction) -> Vec<Instruction> {
     // Backwards, so that the distance to the end is known.
-    let mut backwards = vec![ret(yes), ret(no)];
+    let mut backwards = vec![yes, no];
     for (at, test) in tests.iter().enumerate().rev() {
         let yes = u8::try_from(backwards.len() - 1).expect("a row has few conditions");
         let arg = match *test {
@@ -274,8 +301,9 @@ mod tests {
     /// Registers worth trying: each word that a condition tests, alone and with noise in the upper half.
     fn registers() -> Vec<Args> {
         let mut words = vec![0, 1, u64::from(u32::MAX), 1 << 32, u64::MAX, PASS, PASS ^ 1, PASS ^ 1 << 63];
-        for row in rows() {
-            words.extend(row.when.iter().map(|test| match *test {
+        let asking = asks::ROWS.iter().map(|(_, when, _)| *when);
+        for when in rows().iter().map(|row| row.when).chain(asking) {
+            words.extend(when.iter().map(|test| match *test {
                 Condition::Has { mask, .. } => u64::from(mask),
                 Condition::Is { value, .. } => u64::from(value) | 0xabc << 32,
                 Condition::NotNull { .. } => 2,
@@ -293,12 +321,14 @@ mod tests {
     }
 
     fn expected(number: u32, args: &Args, actions: Actions) -> u32 {
+        let asks = asks::ROWS.iter().find(|(asking, ..)| *asking == number);
+        let is_asking = |when: &[Condition]| when.is_empty() || when.iter().any(|test| test.holds(args));
+        if actions.asks && asks.is_some_and(|(_, when, _)| is_asking(when)) {
+            return TRACE;
+        }
         let Some(row) = syscalls::row(Sysno(number)) else {
             return if syscalls::is_known(Sysno(number)) { ALLOW } else { actions.other };
         };
-        if row.gives_random_bytes() && !actions.randomness {
-            return ALLOW;
-        }
         if row.name == "sendmsg" && args[5] == PASS {
             return ALLOW;
         }
@@ -311,8 +341,8 @@ mod tests {
 
     #[test]
     fn the_program_returns_what_the_table_says() {
-        let random = Actions { randomness: true, ..Actions::NOTIFICATIONS };
-        for actions in [Actions::STOPS, Actions::NOTIFICATIONS, random] {
+        let asking = Actions { asks: true, ..Actions::NOTIFICATIONS };
+        for actions in [Actions::STOPS, Actions::NOTIFICATIONS, asking] {
             let program = program(actions, PASS, &[]);
             for args in registers() {
                 for number in 0..600 {

@@ -5,6 +5,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::asks::Ask;
 use super::sys::{Tid, TraceeMemory};
 use super::syscalls::DecodedSyscall;
 use super::wait_status::End;
@@ -69,6 +70,10 @@ pub trait Observer {
     /// A syscall is about to use a descriptor of which every use matters.
     fn descriptor_used(&self, caller: Caller, descriptor: u32) {
         let _ = (caller, descriptor);
+    }
+    /// A syscall is about to ask for what no path tells.
+    fn asked(&self, caller: Caller, ask: Ask) {
+        let _ = (caller, ask);
     }
     /// A signal is about to be delivered that ends the process, with a core dump if those are enabled.
     fn signal(&self, caller: Caller, signal: i32);

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
 
+use super::asks;
 use super::descriptors;
 use super::filter::{self, Interception};
 use super::foreign_filter::{self, ChangedProgram};
@@ -71,8 +72,8 @@ pub struct Tracer<'a, O: Observer> {
     settled: bool,
     /// Processes that are no longer traced, so that they can die.
     dying: Vec<DyingInit>,
-    /// The descriptors of which every use is reported.
-    watched: &'a [u32],
+    /// The descriptors of which every use is reported; none if neither that is reported nor what is asked for.
+    watched: Option<&'a [u32]>,
 }
 
 impl<'a, O: Observer> Tracer<'a, O> {
@@ -94,13 +95,13 @@ impl<'a, O: Observer> Tracer<'a, O> {
             postponed: PostponedQueue::new(),
             settled: false,
             dying: Vec::new(),
-            watched: &[],
+            watched: None,
         }
     }
 
-    /// Reports every use of these descriptors, too, if the filter stops them.
+    /// Reports every use of these descriptors, too, and what calls ask for that no path tells, if the filter stops them.
     pub fn watch(self, descriptors: &'a [u32]) -> Self {
-        Tracer { watched: descriptors, ..self }
+        Tracer { watched: Some(descriptors), ..self }
     }
 
     /// Follows the tree until its last thread has ended.
@@ -406,8 +407,13 @@ impl<'a, O: Observer> Tracer<'a, O> {
             return ControlFlow::Continue(());
         }
         let caller = self.tracees.caller(tracee.tid());
-        if let Some(descriptor) = descriptors::used(number, arguments, self.watched) {
-            self.observer.descriptor_used(caller, descriptor);
+        if let Some(watched) = self.watched {
+            if let Some(descriptor) = descriptors::used(number, arguments, watched) {
+                self.observer.descriptor_used(caller, descriptor);
+            }
+            if let Some(ask) = asks::asked(number, arguments, &TraceeMemory(caller.tid)) {
+                self.observer.asked(caller, ask);
+            }
         }
         match syscalls::interpret(arch, number, arguments, &TraceeMemory(caller.tid)) {
             Interpretation::Irrelevant => {}

@@ -9,7 +9,7 @@ use crate::support::{BINARY, Place};
 
 /// Runs a script twice, which must not be recalled for this reason; `show` has it, too.
 #[track_caller]
-fn is_refused(place: &Place, options: &[&str], script: &str, why: &str) {
+pub fn is_refused(place: &Place, options: &[&str], script: &str, why: &str) {
     for _ in 0..2 {
         let run = recall_with(place, options, script);
         assert!(run.from.is_none(), "{script}: {run:?}");

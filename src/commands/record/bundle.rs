@@ -180,7 +180,8 @@ impl BundleWriter {
         };
         header.recall = self.recall.as_ref().map(|recall| {
             let found = findings(&header, recorded.files.iter(), &recorded.unrepeatable, &recall.allowed);
-            Recallable { refused: found.refused, kernel_files: found.kernel_files }
+            let locked_files = recorded.unrepeatable.locked_files.iter().cloned().collect();
+            Recallable { refused: found.refused, kernel_files: found.kernel_files, locked_files }
         });
         let (mut counts, mut changes) = (RecordCounts::default(), Changes::default());
         let mut paths = self.library.as_ref().map(|_| PathHashes::default());

@@ -175,8 +175,12 @@ fn record(
     }
     launched.release().map_err(failed("start the command"))?;
     unstarted.started();
-    let watched = setup.recall.as_ref().map(|recall| recall.numbers()).unwrap_or_default();
-    Tracer::new(launched.command, launched.interception, &shared, &*recorder).watch(&watched).run();
+    let watched = setup.recall.as_ref().map(|recall| recall.numbers());
+    let tracer = Tracer::new(launched.command, launched.interception, &shared, &*recorder);
+    match &watched {
+        Some(descriptors) => tracer.watch(descriptors).run(),
+        None => tracer.run(),
+    }
     let elapsed = started.elapsed();
     if let Some(error) = exec_error(launched) {
         let _ = directory.discard_unfinished();

@@ -591,8 +591,7 @@ fn is_known_by_result(special: Special) -> bool {
         | Special::Filter { listener: false, .. }
         | Special::Namespace
         | Special::Untraced { .. }
-        | Special::Landlock
-        | Special::Random { .. } => false,
+        | Special::Landlock => false,
     }
 }
 

@@ -216,7 +216,10 @@ impl Recording {
                 self.policy.suppressed.write(*rule, change);
                 None
             }
-            Classification::Suppressed(rule, _) => return self.policy.suppressed.read(*rule),
+            Classification::Suppressed(rule, _) => {
+                self.policy.suppressed.read(*rule);
+                return self.note_listing(operations, &part.path);
+            }
             Classification::Own => return,
         };
         if let Some(name) = name {

@@ -246,6 +246,7 @@ impl Recording {
                 known.push(Known::Recorded(name, operations));
             }
             Classification::Suppressed(rule, _) => {
+                self.note_listing(operations, &resolved.path);
                 self.policy.suppressed.read(rule);
                 known.push(Known::Suppressed(rule));
             }

@@ -205,12 +205,16 @@ struct RecallableWire {
     refused: Vec<String>,
     kernel_files: Vec<String>,
     kernel_files_bytes: Option<Vec<Exact>>,
+    #[serde(default)]
+    locked_files: Vec<String>,
+    locked_files_bytes: Option<Vec<Exact>>,
 }
 
 impl RecallableWire {
     fn checked(self) -> Result<Recallable, String> {
         let kernel_files = list("kernel_files", self.kernel_files, self.kernel_files_bytes)?;
-        Ok(Recallable { refused: self.refused, kernel_files })
+        let locked_files = list("locked_files", self.locked_files, self.locked_files_bytes)?;
+        Ok(Recallable { refused: self.refused, kernel_files, locked_files })
     }
 }
 

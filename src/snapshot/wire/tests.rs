@@ -594,7 +594,10 @@ prop_compose! {
             processes: processes.into_iter().map(|((id, pid, parent, exit_status, [started_us, ended_us]), image, cwd, execs)| {
                 RecordedProcess { id, pid, parent, image: image.into(), cwd, exit_status, execs, started_us, ended_us }
             }).collect(),
-            recall: refused.map(|why| Recallable { kernel_files: vec![why.clone().into_bytes()], refused: vec![why] }),
+            recall: refused.map(|why| {
+                let path = vec![why.clone().into_bytes()];
+                Recallable { kernel_files: path.clone(), locked_files: path, refused: vec![why] }
+            }),
             ..header()
         }
     }

@@ -243,7 +243,8 @@ fn header<M: SerializeMap>(object: &mut JsonObject<M>, header: &Header) -> Resul
 
 fn recallable<M: SerializeMap>(object: &mut JsonObject<M>, recallable: &Recallable) -> Result<(), M::Error> {
     object.put("refused", &recallable.refused)?;
-    object.texts("kernel_files", &recallable.kernel_files)
+    object.texts("kernel_files", &recallable.kernel_files)?;
+    object.texts("locked_files", &recallable.locked_files)
 }
 
 fn tool<M: SerializeMap>(object: &mut JsonObject<M>, tool: &Tool) -> Result<(), M::Error> {

@@ -156,6 +156,14 @@ pub fn kill(process: Tid, signal: i32) -> io::Result<()> {
     check(unsafe { libc::kill(process.0, signal) }).map(drop)
 }
 
+/// The I/O scheduling class and priority of the calling thread (ioprio_get(2)).
+pub fn io_priority() -> io::Result<libc::c_long> {
+    /// IOPRIO_WHO_PROCESS
+    const PROCESS: libc::c_long = 1;
+    // SAFETY: ioprio_get takes integers only; 0 is the calling thread.
+    check(unsafe { libc::syscall(libc::SYS_ioprio_get, PROCESS, 0 as libc::c_long) })
+}
+
 /// Waits until a child of this process has ended, reaps it, and returns its exit status, 128+N if signal N ended it.
 pub fn wait_for_end(child: Tid) -> io::Result<i32> {
     loop {

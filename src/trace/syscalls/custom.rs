@@ -42,13 +42,6 @@ fn clone_flags(flags: u32, clone3: bool) -> Option<Special> {
     }
 }
 
-/// getrandom(buf, buflen, flags): the GNU C library asks for eight bytes, without waiting.
-pub(super) fn getrandom(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
-    let may_be_of_libc = args[1] == 8 && low(args, 2) == libc::GRND_NONBLOCK;
-    decoded.special = Some(Special::Random { may_be_of_libc });
-    Ok(())
-}
-
 /// The ioctls that change the metadata of a file, through a read-only descriptor too: FS_IOC_SETFLAGS, its
 /// 32-bit form, FS_IOC_SETVERSION, FS_IOC_FSSETXATTR, FAT_IOCTL_SET_ATTRIBUTES.
 const METADATA_IOCTLS: [u32; 5] = [0x4008_6602, 0x4004_6602, 0x4008_7602, 0x401c_5820, 0x4004_7211];

@@ -173,12 +173,6 @@ pub enum Special {
         /// Whether it is [`Special::Namespace`] too.
         namespace: bool,
     },
-    /// getrandom; mmap with MAP_DROPPABLE, by which the C library prepares to get random bytes without a call
-    /// (getrandom in the vDSO, Linux 6.11).
-    Random {
-        /// Whether it may be the GNU C library that asks, for a key of malloc's own or for the name of a temporary file.
-        may_be_of_libc: bool,
-    },
     /// setuid family, capset: the caller's rights on files may change.
     Credentials,
     /// landlock_restrict_self: the caller's rights on files change.

@@ -99,11 +99,6 @@ impl SyscallRow {
         read_only
     }
 
-    /// Whether it matters only where random bytes do.
-    pub fn gives_random_bytes(&self) -> bool {
-        self.name == "getrandom" || matches!(self.beyond, Beyond::Special(Special::Random { .. }))
-    }
-
     /// Whether the syscall with these registers matters and is read-only.
     pub fn is_read_only(&self, args: &Args) -> bool {
         self.applies(args)

@@ -30,8 +30,6 @@ const FOLLOW: u32 = 0x400;
 const EMPTY_PATH: u32 = 0x1000;
 /// UMOUNT_NOFOLLOW of umount2.
 const UMOUNT_NOFOLLOW: u32 = 0x8;
-/// MAP_DROPPABLE of mmap (linux/mman.h, Linux 6.11).
-const DROPPABLE: u32 = 0x8;
 /// RWF_NOAPPEND of pwritev2 (linux/fs.h, Linux 6.9).
 const RWF_NOAPPEND: u32 = 0x20;
 
@@ -51,8 +49,6 @@ const ROWS: &[SyscallRow] = &[
     row(4, "stat", &[path(0).does(Effect::Stat)]),
     // lstat(path, statbuf)
     row(6, "lstat", &[path(0).does(Effect::Stat).nofollow()]),
-    // mmap(addr, length, prot, flags, fd, offset)
-    row(9, "mmap", &[]).when(&[has(3, DROPPABLE)]).special(Special::Random { may_be_of_libc: false }),
     // ioctl(fd, op, argp)
     row(16, "ioctl", &[]).when(custom::IOCTLS).custom(custom::ioctl),
     // access(path, mode)
@@ -252,8 +248,6 @@ const ROWS: &[SyscallRow] = &[
     ),
     // seccomp(operation, flags, args)
     row(317, "seccomp", &[]).when(&[is(0, libc::SECCOMP_SET_MODE_FILTER)]).custom(custom::install_filter),
-    // getrandom(buf, buflen, flags)
-    row(318, "getrandom", &[]).custom(custom::getrandom),
     // bpf(cmd, attr, size): BPF_OBJ_PIN, BPF_OBJ_GET
     row(321, "bpf", &[]).when(&[is(0, custom::BPF_OBJ_PIN), is(0, custom::BPF_OBJ_GET)]).custom(custom::bpf),
     // execveat(dirfd, path, argv, envp, flags)
