@@ -1,5 +1,6 @@
 //! `run --recall`: an earlier run stands for a later one exactly if that would give the same.
 
+mod asks;
 mod limits;
 mod proof;
 mod refusals;
@@ -30,7 +31,12 @@ struct Recalled {
 }
 
 fn finish(mut command: Command) -> Recalled {
-    let run: Run = command.stdin(Stdio::null()).output().unwrap().into();
+    command.stdin(Stdio::null());
+    finish_with_input(command)
+}
+
+fn finish_with_input(mut command: Command) -> Recalled {
+    let run: Run = command.output().unwrap().into();
     let report = run.stderr.lines().rfind(|line| line.starts_with('{'));
     let report: serde_json::Value =
         report.map(|line| serde_json::from_str(line).unwrap()).unwrap_or_default();

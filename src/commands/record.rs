@@ -84,7 +84,7 @@ fn run_program(
     // Before any descriptor of ours is opened, so that closed ones stay closed in the command.
     fill_standard_streams();
     // Before they are changed.
-    let recall = recall.map(|request| (request, Inheritance::of_this_process()));
+    let recall = recall.map(|request| (request, sys::io_priority().and_then(Inheritance::of_this_process)));
     let attributes = ProcessAttributes::replace();
     let policy = match setup::policy(&options) {
         Ok(policy) => policy,

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::path_set::{PathSet, SightDigest};
+use super::probe::Probe;
 use super::sight::{Compare, LookAt, Sight, Times, look_in};
 use crate::fs;
 use crate::snapshot::{FileRecord, FileType, Operations, Seen, Snapshot};
@@ -124,13 +125,13 @@ pub fn of_recording(
     snapshot: &Snapshot,
     name: &str,
     log_size: u64,
-    kernel_files: &[Vec<u8>],
+    ignored_variables: &[String],
 ) -> Result<(RecalledRun, PathSet, SightDigest), String> {
     let header = snapshot.header();
     let time = |text: &str| text.parse::<jiff::Timestamp>().map_err(|error| error.to_string());
     let (started, ended) = (time(&header.started_at)?, time(&header.finished_at)?);
-    let (mut set, sights) = PathSet::recorded(snapshot, kernel_files)?;
-    let fingerprint = set.fingerprint(sights.iter());
+    let (mut set, sights) = PathSet::recorded(snapshot, ignored_variables)?;
+    let fingerprint = set.fingerprint(sights.iter(), Probe::recorded);
     set.last.clone_from(&fingerprint.checksums);
     let records: Vec<&FileRecord> = snapshot.files().iter().filter(|record| is_output(record)).collect();
     let sizes = records.iter().filter_map(|record| Some(record.after.present()?.size));

@@ -8,22 +8,19 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use rustix::fs::FileType;
+use rustix::io::FdFlags;
 use sha2::{Digest as _, Sha256};
 
-use crate::snapshot::Digest;
-
-/// Variables that differ from one shell or terminal to the next and mean nothing to what a command makes. A `*` at the
-/// end stands for any characters.
-pub const IGNORED_VARIABLES: [&str; 25] = [
+/// Variables that differ from one shell or terminal to the next and mean nothing to what a command makes, unless it asks
+/// for them by name. A `*` at the end stands for any characters.
+pub const IGNORED_VARIABLES: [&str; 23] = [
     "_",
     "AGENT_SNAPSHOT_SESSION",
     "CODEX_THREAD_ID",
-    "COLUMNS",
     "GPG_TTY",
     "INVOCATION_ID",
     "ITERM_SESSION_ID",
     "JOURNAL_STREAM",
-    "LINES",
     "OLDPWD",
     "SHELL_SESSION_ID",
     "SHLVL",
@@ -43,7 +40,7 @@ pub const IGNORED_VARIABLES: [&str; 25] = [
 ];
 
 /// The lines of `/proc/self/status` that a command inherits (proc_pid_status(5)).
-const INHERITED: [&str; 13] = [
+const INHERITED: [&str; 19] = [
     "Umask:",
     "Uid:",
     "Gid:",
@@ -56,27 +53,45 @@ const INHERITED: [&str; 13] = [
     "CapBnd:",
     "CapAmb:",
     "NoNewPrivs:",
+    "Seccomp:",
+    "Seccomp_filters:",
+    "Speculation_Store_Bypass:",
+    "SpeculationIndirectBranch:",
+    "THP_enabled:",
     "Cpus_allowed:",
+    "Mems_allowed:",
 ];
+
+/// The field of `/proc/self/stat` with the real-time priority; the scheduling policy is the next one.
+const PRIORITY: usize = 40;
 
 /// What this process hands on to a command besides its descriptors.
 #[derive(Debug, Clone)]
 pub struct Inheritance(String);
 
 impl Inheritance {
-    /// What this process would hand on now: to be taken before it changes anything of itself.
+    /// What this process would hand on now: to be taken before it changes anything of itself. `io_priority` is what
+    /// ioprio_get(2) says of it.
     ///
     /// # Errors
     /// procfs can't be read.
-    pub fn of_this_process() -> io::Result<Inheritance> {
+    pub fn of_this_process(io_priority: i64) -> io::Result<Inheritance> {
         let status = fs::read_to_string("/proc/self/status")?;
         let is_inherited = |line: &&str| INHERITED.iter().any(|name| line.starts_with(name));
         let mut text: String = status.lines().filter(is_inherited).flat_map(|line| [line, "\n"]).collect();
         text.push_str(&fs::read_to_string("/proc/self/limits")?);
-        for more in ["/proc/self/personality", "/proc/self/attr/current"] {
+        for more in ["personality", "attr/current", "oom_score_adj", "timerslack_ns", "coredump_filter"] {
             // None of them need be there.
-            text.push_str(&fs::read_to_string(more).unwrap_or_default());
+            text.push_str(&fs::read_to_string(Path::new("/proc/self").join(more)).unwrap_or_default());
+            text.push('\n');
         }
+        // The name of the program may have spaces. The fields are counted from 1 (proc_pid_stat(5)).
+        let stat = fs::read_to_string("/proc/self/stat")?;
+        let fields = stat.rsplit(')').next().unwrap_or_default().split_ascii_whitespace();
+        let scheduling: Vec<&str> = fields.skip(PRIORITY - 3).take(2).collect();
+        text.push_str(&format!("real-time priority and policy {scheduling:?}\n"));
+        let secure_bits = rustix::thread::capabilities_secure_bits()?;
+        text.push_str(&format!("secure bits {secure_bits:?} I/O priority {io_priority}\n"));
         let nice = rustix::process::getpriority_process(None)?;
         text.push_str(&format!("nice {nice}\n"));
         Ok(Inheritance(text))
@@ -96,6 +111,8 @@ pub struct CommandStart<'a> {
     pub inheritance: &'a Inheritance,
     /// More variables that do not count, as in [`IGNORED_VARIABLES`].
     pub ignored_variables: &'a [String],
+    /// The descriptors beyond standard error that it inherits, each with the file type bits of its mode.
+    pub descriptors: &'a [(u32, u32)],
     /// Whether standard output and standard error go to the same place.
     pub has_one_output: bool,
 }
@@ -121,6 +138,7 @@ impl CommandStart<'_> {
         }
         add("directory", self.directory);
         add("inherited", self.inheritance.0.as_bytes());
+        add("descriptors", format!("{:?}", self.descriptors).as_bytes());
         add("outputs", if self.has_one_output { b"one" } else { b"two" });
         let mut variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
         variables.sort();
@@ -129,25 +147,32 @@ impl CommandStart<'_> {
             add("value", value.as_bytes());
         }
         let system = rustix::system::uname();
-        for part in
-            [system.sysname(), system.nodename(), system.release(), system.version(), system.machine()]
-        {
+        for part in [
+            system.sysname(),
+            system.nodename(),
+            system.domainname(),
+            system.release(),
+            system.version(),
+            system.machine(),
+        ] {
             add("system", part.to_bytes());
         }
-        if let Some((digest, offset)) = standard_input()? {
-            add("input", digest.to_string().as_bytes());
-            add("offset", offset.to_string().as_bytes());
-        }
+        add("input", standard_input()?.as_bytes());
         let digest: [u8; 32] = hasher.finalize().into();
         Ok(Key(faster_hex::hex_string(&digest)))
     }
 
     fn ignores(&self, name: &OsStr) -> bool {
         let more = self.ignored_variables.iter().map(String::as_str);
-        IGNORED_VARIABLES.into_iter().chain(more).any(|ignored| match ignored.strip_suffix('*') {
-            Some(start) => name.as_bytes().starts_with(start.as_bytes()),
-            None => name.as_bytes() == ignored.as_bytes(),
-        })
+        IGNORED_VARIABLES.into_iter().chain(more).any(|ignored| names(ignored, name))
+    }
+}
+
+/// Whether a variable has this name, or one that begins so if a `*` ends it.
+pub fn names(pattern: &str, variable: &OsStr) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => variable.as_bytes().starts_with(start.as_bytes()),
+        None => variable.as_bytes() == pattern.as_bytes(),
     }
 }
 
@@ -164,10 +189,29 @@ pub fn input_offset() -> io::Result<Option<u64>> {
     Ok(Some(rustix::fs::seek(input.as_fd(), rustix::fs::SeekFrom::Current(0))?))
 }
 
-/// The content and the offset of the regular file on standard input; none if it is another type of file.
-fn standard_input() -> io::Result<Option<(Digest, u64)>> {
-    let Some(offset) = input_offset()? else { return Ok(None) };
-    // By its link: it may have no name any more.
-    let file = fs::File::open(Path::new("/proc/self/fd/0"))?;
-    Ok(Some((crate::snapshot::digest::digest_file(&file)?.0, offset)))
+/// What standard input shows: how it is open, and of a regular file its content and all that fstat(2) says, since every
+/// `cat` asks for that, and that no record does.
+fn standard_input() -> io::Result<String> {
+    let input = std::io::stdin();
+    if rustix::io::fcntl_getfd(&input)?.contains(FdFlags::CLOEXEC) {
+        return Ok("closed".to_owned());
+    }
+    let link = Path::new("/proc/self/fd/0");
+    let (name, flags) = (fs::read_link(link)?, rustix::fs::fcntl_getfl(&input)?);
+    let mut text = format!("{name:?} {flags:?}");
+    if let Some(offset) = input_offset()? {
+        let stat = rustix::fs::fstat(&input)?;
+        // By its link: it may have no name any more.
+        let digest = crate::snapshot::digest::digest_file(&fs::File::open(link)?)?.0;
+        text.push_str(&format!(
+            " offset {offset} content {digest} inode {:?} mode {:o} owner {:?} size {} modified {:?} links {}",
+            (stat.st_dev, stat.st_ino),
+            stat.st_mode,
+            (stat.st_uid, stat.st_gid),
+            stat.st_size,
+            (stat.st_mtime, stat.st_mtime_nsec),
+            stat.st_nlink,
+        ));
+    }
+    Ok(text)
 }

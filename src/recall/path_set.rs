@@ -6,11 +6,15 @@ use std::sync::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::mentions;
+use super::probe::Probe;
 use super::sight::{Compare, KnownContent, LookAt, Looked, Sight, Something, Times, look_in};
 use crate::fs::{self, Signature};
 use crate::restore::parallel;
 use crate::snapshot::change::PathEffect;
-use crate::snapshot::{BlobOmitted, FileRecord, FileType, Look, Operation, Operations, Seen, Snapshot};
+use crate::snapshot::{
+    BlobOmitted, FileRecord, FileType, Look, Operation, Operations, Recallable, Seen, Snapshot,
+};
 
 /// How many paths of one directory are looked at in one go.
 const GROUP: usize = 256;
@@ -45,9 +49,12 @@ fn is_default(compare: &Compare) -> bool {
 pub struct PathSet {
     /// The paths.
     pub watches: Vec<Watch>,
+    /// What else it depended on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub probes: Vec<Probe>,
     /// The home directory, whose times say nothing of what the command sees.
     pub home: Option<String>,
-    /// A checksum of what was seen at each path when the last entry was made: tells what is another now.
+    /// A checksum of what was seen at each path, and of each probe, when the last entry was made: tells what is another now.
     #[serde(default)]
     pub last: Vec<u32>,
 }
@@ -57,17 +64,19 @@ pub struct PathSet {
 pub struct SightDigest {
     /// The digest over all of it, in hexadecimal digits.
     pub digest: String,
-    /// A checksum for each path.
+    /// A checksum for each path and each probe.
     pub checksums: Vec<u32>,
 }
 
 impl PathSet {
-    /// The paths that a recorded command looked at, with what it saw there.
+    /// The paths that a recorded command looked at, with what it saw there. Of the variables that do not count, those do
+    /// that it asked for, except `ignored` ones.
     ///
     /// # Errors
     /// Why that can't be told, as a sentence.
-    pub fn recorded(snapshot: &Snapshot, kernel_files: &[Vec<u8>]) -> Result<(PathSet, Vec<Sight>), String> {
+    pub fn recorded(snapshot: &Snapshot, ignored: &[String]) -> Result<(PathSet, Vec<Sight>), String> {
         let header = snapshot.header();
+        let Recallable { kernel_files, locked_files, .. } = header.recall.clone().unwrap_or_default();
         let started: Option<jiff::Timestamp> = header.started_at.parse().ok();
         let changed_directories: HashSet<&[u8]> = snapshot
             .files()
@@ -94,7 +103,7 @@ impl PathSet {
             let sight = Sight::recorded(record.before.present(), identity.as_ref());
             found.insert(record.path.clone(), (watch, sight));
         }
-        for path in kernel_files {
+        for path in &kernel_files {
             let seen = Seen::CONTENT;
             let watch =
                 Watch { path: path.clone(), seen, changed: false, compare: Compare::KernelFile, known: None };
@@ -107,7 +116,10 @@ impl PathSet {
         }
         let (watches, sights) = found.into_values().unzip();
         let home = header.home.as_ref().map(|home| String::from_utf8_lossy(home).into_owned());
-        Ok((PathSet { watches, home, last: Vec::new() }, sights))
+        let variables = mentions::of_run(snapshot).into_iter().map(str::to_owned);
+        let variables = variables.filter(|name| !ignored.contains(name)).map(Probe::Variable);
+        let probes = variables.chain(locked_files.into_iter().map(Probe::Lock)).collect();
+        Ok((PathSet { watches, probes, home, last: Vec::new() }, sights))
     }
 
     /// A name for the set: sets with other paths have other ones.
@@ -119,12 +131,17 @@ impl PathSet {
             hasher.update(text);
             hasher.update(&watch.path);
         }
+        hasher.update(format!("{:?}", self.probes));
         let digest: [u8; 32] = hasher.finalize().into();
         faster_hex::hex_string(&digest[..16])
     }
 
-    /// What `sights`, one for each path, come to.
-    pub fn fingerprint<'s>(&self, sights: impl Iterator<Item = &'s Sight> + Clone) -> SightDigest {
+    /// What `sights`, one for each path, and `found`, one for each probe, come to.
+    pub fn fingerprint<'s>(
+        &self,
+        sights: impl Iterator<Item = &'s Sight> + Clone,
+        found: impl Fn(&Probe) -> String,
+    ) -> SightDigest {
         let is_timed = |watch: &Watch, there: &Something| {
             watch.seen.contains(Look::Attributes) && FileType::from_mode(there.mode) == Some(FileType::File)
         };
@@ -162,6 +179,11 @@ impl PathSet {
             hasher.update(text);
             hasher.update([0]);
         }
+        for text in self.probes.iter().map(found) {
+            checksums.push(crc32fast::hash(text.as_bytes()));
+            hasher.update(text);
+            hasher.update([0]);
+        }
         let digest: [u8; 32] = hasher.finalize().into();
         SightDigest { digest: faster_hex::hex_string(&digest), checksums }
     }
@@ -174,11 +196,12 @@ impl PathSet {
             || self.home.as_ref().is_some_and(|home| home.as_bytes() == watch.path)
     }
 
-    /// The first path where something else was seen than when the last entry was made.
-    pub fn first_difference(&self, now: &SightDigest) -> Option<&[u8]> {
+    /// What is not as it was when the last entry was made: the first path, or what else it is.
+    pub fn first_difference(&self, now: &SightDigest) -> Option<String> {
         let pairs = self.last.iter().zip(&now.checksums);
-        let at = pairs.zip(&self.watches).find(|((last, now), _)| last != now);
-        at.map(|(_, watch)| watch.path.as_slice())
+        let named = |watch: &Watch| crate::snapshot::printable(&watch.path).into_owned();
+        let all = self.watches.iter().map(named).chain(self.probes.iter().map(Probe::named));
+        pairs.zip(all).find(|((last, now), _)| last != now).map(|(_, named)| named)
     }
 }
 
@@ -269,7 +292,7 @@ impl LivePaths {
         const HIDDEN: &Sight = &Sight::Hidden;
         let sight = |watch: &Watch| self.found.get(&watch.path).map_or(HIDDEN, |looked| &looked.sight);
         let sights: Vec<&Sight> = set.watches.iter().map(sight).collect();
-        set.fingerprint(sights.into_iter())
+        set.fingerprint(sights.into_iter(), Probe::now)
     }
 
     /// Adds to a set what was learnt of its contents; whether that is anything.

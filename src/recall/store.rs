@@ -14,7 +14,6 @@ use super::entry::RecalledRun;
 use super::key::Key;
 use super::path_set::{LivePaths, PathSet, SightDigest};
 use crate::library::{Library, RECALL};
-use crate::snapshot::printable;
 
 /// How many sets of paths a key has at most.
 const SETS: usize = 20;
@@ -148,7 +147,7 @@ impl RecallStore {
             }
             why = why.or_else(|| {
                 let different = set.first_difference(&fingerprint)?;
-                Some(format!("{} is not as it was", printable(different)))
+                Some(format!("{different} is not as it was"))
             });
         }
         Ok(RecallAnswer::Miss(
@@ -315,6 +314,20 @@ impl Hit {
         let recorded: Option<jiff::Timestamp> = self.entry.recorded_at.parse().ok();
         let since = recorded.map(|at| jiff::Timestamp::now().duration_since(at));
         since.is_some_and(|since| !since.is_negative() && since.unsigned_abs() < age)
+    }
+
+    /// A path that the run looked at or changed, and that is now one of these files, by device and inode number.
+    pub fn path_among(&self, files: &[(u64, u64)]) -> Option<Vec<u8>> {
+        if files.is_empty() {
+            return None;
+        }
+        let set = fs::read(&self.set).ok().and_then(|bytes| serde_json::from_slice::<PathSet>(&bytes).ok());
+        let watched = set.into_iter().flat_map(|set| set.watches).map(|watch| watch.path);
+        let outputs = self.entry.outputs.iter().map(|output| output.path.clone());
+        watched.chain(outputs).find(|path| {
+            let stat = crate::fs::lstat(path).ok().flatten();
+            stat.is_some_and(|stat| files.contains(&(stat.st_dev, stat.st_ino)))
+        })
     }
 
     /// Notes that the entry was used now.

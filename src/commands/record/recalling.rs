@@ -28,7 +28,7 @@ use crate::recall::output_log::{self, Stream};
 use crate::recall::refusal::Allowed;
 use crate::recall::replay::put_back;
 use crate::recall::store::{Consistency, Hit, RecallAnswer, RecallStore, StoreLimits};
-use crate::snapshot::{Snapshot, printable};
+use crate::snapshot::{FileRecord, Snapshot, printable};
 use crate::trace::launch::Program;
 
 /// How many descriptors beyond standard error can be watched.
@@ -71,7 +71,9 @@ impl RecallSetup {
 /// A recording that is to be kept, from before the launch to its end.
 pub struct Recalling {
     request: RecallRequest,
-    descriptors: Vec<(u32, Vec<u8>)>,
+    descriptors: Vec<InheritedDescriptor>,
+    /// The regular files that standard output and standard error go to, by device and inode number.
+    output_files: Vec<(u64, u64)>,
     /// Standard input, if that is a regular file: this process gives its own up when the command has it.
     input: Option<OwnedFd>,
     store: RecallStore,
@@ -121,21 +123,31 @@ fn try_prepare(
     let store = RecallStore::of(&library);
     let has_one_output = has_one_output();
     let directory = start_directory().map_err(|error| error.message)?;
+    let descriptors = inherited_descriptors().map_err(|error| format!("list descriptors: {error}"))?;
+    let kinds: Vec<(u32, u32)> = descriptors.iter().map(|found| (found.number, found.kind)).collect();
     let start = CommandStart {
         program: program.path.to_bytes(),
         arguments: &options.command,
         directory: &directory,
         inheritance,
         ignored_variables: &request.ignored_variables,
+        descriptors: &kinds,
         has_one_output,
     };
     let key = start.key().map_err(|error| format!("read standard input: {error}"))?;
-    let descriptors = inherited_descriptors().map_err(|error| format!("list descriptors: {error}"))?;
     if descriptors.len() > DESCRIPTORS {
         return Err(format!("the command inherits more than {DESCRIPTORS} descriptors"));
     }
+    let output_files = output_files();
     let found =
         store.find(&key, request.consistency).map_err(|error| format!("read the library: {error}"))?;
+    let found = match found {
+        RecallAnswer::Hit(hit) => match hit.path_among(&output_files) {
+            Some(path) => RecallAnswer::Miss(Some(own_output(&path))),
+            None => RecallAnswer::Hit(hit),
+        },
+        miss @ RecallAnswer::Miss(_) => miss,
+    };
     let (earlier, why) = match found {
         RecallAnswer::Hit(hit) if request.checks => (Some(hit), None),
         RecallAnswer::Hit(hit) => match put_back(&library, &hit.entry) {
@@ -167,6 +179,7 @@ fn try_prepare(
     Ok(Prepared::Run(Some(Box::new(Recalling {
         request,
         descriptors,
+        output_files,
         input,
         store,
         key,
@@ -183,6 +196,20 @@ fn has_one_output() -> bool {
         |fd: std::os::fd::BorrowedFd<'_>| rustix::fs::fstat(fd).map(|stat| (stat.st_dev, stat.st_ino)).ok();
     let (out, error) = (io::stdout(), io::stderr());
     place(out.as_fd()).is_some_and(|out| Some(out) == place(error.as_fd()))
+}
+
+/// The regular files that standard output and standard error go to, by device and inode number.
+fn output_files() -> Vec<(u64, u64)> {
+    let (out, error) = (io::stdout(), io::stderr());
+    let stats = [out.as_fd(), error.as_fd()].into_iter().filter_map(|fd| rustix::fs::fstat(fd).ok());
+    let regular = stats.filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+    regular.map(|stat| (stat.st_dev, stat.st_ino)).collect()
+}
+
+/// Why a command is not recalled whose output goes to a file that it uses itself: what it finds there is not what it found
+/// when its output went to a pipe.
+fn own_output(path: &[u8]) -> String {
+    format!("its output goes to {}, which it uses itself", printable(path))
 }
 
 /// Checks that standard input is a regular file, whose content counts, or /dev/null, or closed: what another one gives is
@@ -203,8 +230,17 @@ fn check_standard_input() -> Result<(), String> {
     Err(format!("standard input is a {kind}, not a regular file or /dev/null"))
 }
 
-/// The descriptors beyond standard error that the command inherits, each with what it stands for.
-fn inherited_descriptors() -> io::Result<Vec<(u32, Vec<u8>)>> {
+/// A descriptor beyond standard error that the command inherits.
+struct InheritedDescriptor {
+    number: u32,
+    /// The file type bits of its mode.
+    kind: u32,
+    /// What it stands for, as procfs names it.
+    target: Vec<u8>,
+}
+
+/// The descriptors beyond standard error that the command inherits.
+fn inherited_descriptors() -> io::Result<Vec<InheritedDescriptor>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc/self/fd")? {
         let entry = entry?;
@@ -218,10 +254,12 @@ fn inherited_descriptors() -> io::Result<Vec<(u32, Vec<u8>)>> {
         let flags = facts.lines().find_map(|line| line.strip_prefix("flags:"));
         let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok()).unwrap_or_default();
         let is_closed_in_command = flags & libc::O_CLOEXEC.cast_unsigned() != 0;
-        if number > 2 && !is_closed_in_command && target != Path::new("/dev/null") {
-            found.push((number, target.into_os_string().into_vec()));
+        if number > 2 && !is_closed_in_command {
+            let kind = rustix::fs::stat(entry.path()).map_or(0, |stat| stat.st_mode & libc::S_IFMT);
+            found.push(InheritedDescriptor { number, kind, target: target.into_os_string().into_vec() });
         }
     }
+    found.sort_by_key(|descriptor| descriptor.number);
     Ok(found)
 }
 
@@ -267,7 +305,9 @@ fn print_json(recording: &str, exit_status: i32) {
 impl Recalling {
     /// What the recording needs to know.
     pub fn setup(&self) -> RecallSetup {
-        RecallSetup { allowed: self.request.allowed.clone(), descriptors: self.descriptors.clone() }
+        let watched = self.descriptors.iter().filter(|descriptor| descriptor.target != b"/dev/null");
+        let descriptors = watched.map(|descriptor| (descriptor.number, descriptor.target.clone())).collect();
+        RecallSetup { allowed: self.request.allowed.clone(), descriptors }
     }
 
     /// Does `launch` with the pipes as standard output and standard error.
@@ -320,7 +360,15 @@ impl Recalling {
             RelayEnd::Failed => return Err("its output could not be written to the library".to_owned()),
         }
         let log_size = self.log.metadata().map_err(|error| error.to_string())?.len();
-        let (entry, set, fingerprint) = of_recording(&snapshot, id, log_size, &recall.kernel_files)?;
+        let is_own_output = |record: &&FileRecord| {
+            let states = [record.before.present(), record.after.present()];
+            states.into_iter().flatten().any(|state| self.output_files.contains(&(state.dev, state.ino)))
+        };
+        if let Some(record) = snapshot.files().iter().find(is_own_output) {
+            return Err(own_output(&record.path));
+        }
+        let (entry, set, fingerprint) =
+            of_recording(&snapshot, id, log_size, &self.request.ignored_variables)?;
         let offset = |input: &OwnedFd| rustix::fs::seek(input, rustix::fs::SeekFrom::Current(0));
         let input_offset = self.input.as_ref().map(offset).transpose().map_err(|error| error.to_string())?;
         let entry = RecalledRun { input_offset, ..entry };
