@@ -1,16 +1,18 @@
 //! Random programs, changed worlds: a recalled run leaves and prints what a run alone does.
 //!
 //! `RECALL_SEEDS=FROM..TO` chooses the seeds. Each makes a script that reads, probes, lists, includes, writes, deletes
-//! and renames, and depends on its environment; between its runs one thing is changed.
+//! and renames, and depends on its environment, its standard input, its priority and locks; between its runs one thing is
+//! changed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::{finish, with_umask};
+use super::{finish_with_input, with_umask};
 use crate::support::{Place, scan};
 
 /// How often a program is run.
@@ -36,7 +38,8 @@ impl Random {
 const FILES: [&str; 6] = ["a", "b", "d/c", "d/e", "path1/tool", "path2/tool"];
 const DIRECTORIES: [&str; 5] = [".", "d", "path1", "path2", "made"];
 const OUTPUTS: [&str; 5] = ["out", "d/out", "made/x", "other", "b"];
-const VARIABLES: [&str; 2] = ["ONE", "TWO"];
+/// The last two do not count, unless a program asks for them.
+const VARIABLES: [&str; 4] = ["ONE", "TWO", "SHLVL", "TMUX"];
 
 /// A program: a shell script.
 fn script(random: &mut Random) -> String {
@@ -46,7 +49,7 @@ fn script(random: &mut Random) -> String {
         let directory = *random.pick(&DIRECTORIES);
         let number = random.below(3);
         let variable = *random.pick(&VARIABLES);
-        let _ = match random.below(20) {
+        let _ = match random.below(25) {
             0 | 1 => writeln!(text, "cat {file}"),
             2 => writeln!(text, "test -e {file} && echo {file} is there"),
             3 => writeln!(text, "test -x {file} && echo {file} is executable"),
@@ -66,6 +69,11 @@ fn script(random: &mut Random) -> String {
             16 => writeln!(text, "cp {file} {output}"),
             17 => writeln!(text, "umask"),
             18 => writeln!(text, "test {file} -nt {output} && echo {file} is newer"),
+            20 => writeln!(text, "readlink /proc/self/fd/0; cat"),
+            21 => writeln!(text, "stat -L -c '%a %Y %h' /dev/stdin"),
+            22 => writeln!(text, "flock -n a echo locked || echo held"),
+            23 => writeln!(text, "nice; ionice"),
+            24 => writeln!(text, "env | grep -E 'ONE|TMUX'"),
             _ => writeln!(text, "[ -d {file} ] && ls {file}; chmod 640 {output}"),
         };
     }
@@ -77,6 +85,11 @@ struct World {
     place: Place,
     variables: BTreeMap<&'static str, String>,
     umask: u32,
+    nice: i32,
+    /// The file on standard input.
+    input: &'static str,
+    /// Whether somebody else holds a lock on `a`.
+    is_locked: bool,
 }
 
 impl World {
@@ -94,12 +107,22 @@ impl World {
         }
         symlink(random.pick(&["a", "d/c", "nowhere"]), place.at("link")).unwrap();
         let variables = VARIABLES.map(|name| (name, "value".to_owned())).into_iter().collect();
-        World { place, variables, umask: 0o022 }
+        World { place, variables, umask: 0o022, nice: 0, input: "/dev/null", is_locked: false }
     }
 
-    fn start(&self, command: &mut Command) {
-        command.envs(&self.variables).current_dir(&self.place.work).stdin(Stdio::null());
+    /// Prepares a run; the lock that is held meanwhile.
+    fn start(&self, command: &mut Command) -> Option<File> {
+        let input = File::open(self.place.at(self.input)).map_or_else(|_| Stdio::null(), Stdio::from);
+        command.envs(&self.variables).current_dir(&self.place.work).stdin(input);
         with_umask(command, self.umask);
+        let nice = self.nice;
+        // SAFETY: setpriority(2) is async-signal-safe.
+        unsafe {
+            command.pre_exec(move || Ok(rustix::process::setpriority_process(None, nice)?));
+        }
+        let held = File::open(self.place.at("a")).ok().filter(|_| self.is_locked)?;
+        rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        Some(held)
     }
 
     /// Changes one thing; what it was.
@@ -107,7 +130,7 @@ impl World {
         let file = *random.pick(&FILES);
         let path = self.place.at(file);
         let output = *random.pick(&OUTPUTS);
-        match random.below(16) {
+        match random.below(20) {
             0 | 1 => return "nothing".to_owned(),
             2 if path.is_file() => same_size_and_time(&path),
             3 if path.is_file() => fs::write(&path, content(random, file)).unwrap(),
@@ -153,6 +176,9 @@ impl World {
             15 if path.parent().unwrap().is_dir() && !path.exists() => {
                 fs::write(&path, content(random, file)).unwrap();
             }
+            16 => self.nice = (self.nice + 1).min(19),
+            17 => self.input = *random.pick(&["/dev/null", "a", "b", "d/c"]),
+            18 => self.is_locked = !self.is_locked,
             _ => return "nothing".to_owned(),
         }
         format!("{file} or so")
@@ -228,16 +254,17 @@ fn try_seed(seed: u64) -> u32 {
         fs::rename(&work, &kept).unwrap();
         assert!(Command::new("cp").arg("-a").args([&kept, &work]).status().unwrap().success());
         let mut alone = world.place.program("sh");
-        world.start(&mut alone);
+        let lock = world.start(&mut alone);
         let alone = alone.args(["-c", &script]).output().unwrap();
+        drop(lock);
         let (left_alone, order_alone) = (left(&work), order(&work));
         fs::remove_dir_all(&work).unwrap();
         fs::rename(&kept, &work).unwrap();
 
         let mut command = world.place.command();
         command.args(["run", "--recall", "--recall-failures", "--json", "--", "sh", "-c", &script]);
-        world.start(&mut command);
-        let recalled = finish(command);
+        let _lock = world.start(&mut command);
+        let recalled = finish_with_input(command);
         let what = || format!("seed {seed}, round {round}, after {change}, {:?}:\n{script}", recalled.from);
         assert_eq!(recalled.run.stdout, String::from_utf8_lossy(&alone.stdout), "{}", what());
         let said = recalled.run.stderr.lines().filter(|line| !line.starts_with("agent-snapshot: "));
