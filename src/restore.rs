@@ -8,6 +8,7 @@
 //! - [`targets`], [`inspect`], [`plan`]: which paths, what is there now, what becomes of them.
 //! - `since.rs`: what has happened to a path since, for those that are conflicts.
 //! - [`git`]: Git's state, of each repository whole or not at all.
+//! - `check.rs`: the contents that a plan needs, checked before anything changes.
 //! - [`apply`]: carries the plan out; [`node`], [`access`], [`disk`], [`times`] for its steps.
 //! - [`rescue`], [`rescue_directory`], [`journal`]: what makes it possible to undo or complete it.
 //! - [`interrupted`], [`settle`]: restores that were killed, and what they had begun.
@@ -19,6 +20,7 @@
 pub mod access;
 pub mod apply;
 pub mod build;
+mod check;
 pub mod disk;
 pub mod drift;
 mod error;

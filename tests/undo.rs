@@ -12,6 +12,7 @@ mod full_disk;
 mod git;
 mod hard_links;
 mod killed;
+mod large;
 mod malicious_bundle;
 mod permissions;
 mod random;

@@ -17,6 +17,7 @@ use rustix::fs::Mode;
 
 use self::files::NewFile;
 use super::access::TemporaryAccess;
+use super::check::UnnamedFiles;
 use super::disk::Unsynced;
 use super::error::{Error, failed, failed_at};
 use super::git::locks::GitLocks;
@@ -46,6 +47,8 @@ pub struct ApplyContext<'a> {
     pub root: &'a Root,
     /// The contents of the snapshot.
     pub contents: &'a Contents<'a>,
+    /// The large new files that are already written.
+    pub unnamed: &'a UnnamedFiles,
     /// The journal, which each step is written to before it is taken.
     pub journal: &'a Journal<'a>,
     /// The modification times of directories in which names change.

@@ -3,6 +3,7 @@
 //! Neighbours: `plan.rs` decides by these inspections and by nothing else; `access.rs` gives access to
 //! directories that may not be searched.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 
@@ -16,7 +17,7 @@ use super::request::{RestoreProgress, RestoreRequest};
 use super::root::{Dentry, ParentLookup, Root, split};
 use super::targets::{HardLinks, opposite, same_file};
 use crate::snapshot::blobs::Side;
-use crate::snapshot::compare::{self, Entries, Fingerprint, content_is_untouched, state};
+use crate::snapshot::compare::{self, ContentId, Entries, Fingerprint, content_is_untouched, state};
 use crate::snapshot::{FileRecord, FileType, Present, live};
 
 /// What was found at the path of a record.
@@ -133,8 +134,9 @@ impl Inspector<'_> {
             present.mode = present.mode & libc::S_IFMT | mode & 0o7777;
         }
         let (immutable, mount) = obstacles(&dentry);
-        let (at_wanted, same_content) = self.compare(index, self.wanted, &present, &proc_path)?;
-        let at_other = !at_wanted && self.compare(index, opposite(self.wanted), &present, &proc_path)?.0;
+        let content = LiveContent { proc_path: &proc_path, found: OnceCell::new() };
+        let (at_wanted, same_content) = self.compare(index, self.wanted, &present, &content)?;
+        let at_other = !at_wanted && self.compare(index, opposite(self.wanted), &present, &content)?.0;
         let wanted = state(record, self.wanted).present();
         let entries = if present.file_type == FileType::Directory
             && wanted.is_none_or(|wanted| wanted.file_type != FileType::Directory)
@@ -184,7 +186,7 @@ impl Inspector<'_> {
         index: usize,
         side: Side,
         live: &Present,
-        proc_path: &[u8],
+        content_there: &LiveContent,
     ) -> io::Result<(bool, bool)> {
         let record = &self.files[index];
         let Some(recorded) = state(record, side).present() else { return Ok((false, false)) };
@@ -204,9 +206,8 @@ impl Inspector<'_> {
                 false
             }
             (Fingerprint::Present { content, .. }, FileType::File) => {
-                match compare::live(proc_path, &like) {
-                    Ok(Fingerprint::Present { content: found, .. }) => found == *content,
-                    Ok(Fingerprint::Absent) => false,
+                match content_there.like(&like) {
+                    Ok(found) => found == *content,
                     // What may not be read is not known to be as recorded.
                     Err(error) if error.kind() == io::ErrorKind::PermissionDenied => false,
                     Err(error) => return Err(error),
@@ -273,6 +274,33 @@ impl Inspector<'_> {
         };
         let sticky = (stat.st_mode & libc::S_ISVTX != 0).then_some(stat.st_uid);
         Ok(ParentState::Exists { access, sticky })
+    }
+}
+
+/// The content of the file that is there, which both recorded states are compared with.
+struct LiveContent<'a> {
+    proc_path: &'a [u8],
+    /// It, in the terms of the state that was compared first.
+    found: OnceCell<(u64, Option<ContentId>)>,
+}
+
+impl LiveContent<'_> {
+    /// Its length and identity in the terms of `like`; none if no file is there any more. It is read again only if
+    /// the states are identified in different ways.
+    fn like(&self, like: &Fingerprint) -> io::Result<Option<(u64, Option<ContentId>)>> {
+        if let (Some(found @ (_, Some(id))), Fingerprint::Present { content: Some((_, Some(like))), .. }) =
+            (self.found.get(), like)
+            && id.is_comparable_with(like)
+        {
+            return Ok(Some(found.clone()));
+        }
+        let Fingerprint::Present { content, .. } = compare::live(self.proc_path, like)? else {
+            return Ok(None);
+        };
+        if let Some(found) = &content {
+            let _ = self.found.set(found.clone());
+        }
+        Ok(content)
     }
 }
 

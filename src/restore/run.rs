@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::access::TemporaryAccess;
 use super::apply::{self, Applied, ApplyContext};
+use super::check::check_contents;
 use super::disk::lock_exclusively;
 use super::error::{Error, failed};
 use super::git;
@@ -19,7 +20,6 @@ use super::inspect::{Inspection, inspect};
 use super::interrupted::{InterruptedRestores, directories_of, in_the_way};
 use super::journal::Journal;
 use super::outcome::{RestoreOutcome, conflicts, outcome};
-use super::parallel;
 use super::plan::{self, LeftReason, PlanInput, RestorePlan, Step, needs_content};
 use super::request::{RestoreProgress, RestoreRequest};
 use super::rescue::{self, KeptPath};
@@ -115,7 +115,8 @@ pub fn run(
         return Ok(outcome);
     }
 
-    outcome.unavailable = check_contents(&input, &plan, &contents, progress)?;
+    let (unavailable, unnamed) = check_contents(&input, &plan, &contents, &root, progress)?;
+    outcome.unavailable = unavailable;
     outcome.is_refused = !outcome.unavailable.is_empty();
     if outcome.is_refused {
         return Ok(outcome);
@@ -154,6 +155,7 @@ pub fn run(
         plan: &plan,
         root: &root,
         contents: &contents,
+        unnamed: &unnamed,
         journal: &journal,
         times: &times,
     };
@@ -322,35 +324,6 @@ fn unavailable(input: &PlanInput, plan: &RestorePlan, contents: &Contents) -> Ve
         }
     }
     missing
-}
-
-/// Reads all content that the plan needs, so that a bad one is found before anything changes.
-fn check_contents(
-    input: &PlanInput,
-    plan: &RestorePlan,
-    contents: &Contents,
-    progress: &dyn RestoreProgress,
-) -> Result<Vec<(Vec<u8>, Unavailable)>, Error> {
-    let needed: Vec<&FileRecord> = plan
-        .steps
-        .iter()
-        .filter(|step| needs_content(input, step.record, &step.action))
-        .map(|step| apply::source(input, step.record))
-        .collect();
-    progress.start("check", needed.len());
-    let checked =
-        parallel::map_contents(&needed, &|| progress.tick(), |record| contents.prove(record, input.wanted));
-    progress.end();
-    let mut unavailable = Vec::new();
-    for (record, checked) in needed.into_iter().zip(checked) {
-        match checked {
-            Ok(_) => {}
-            Err(snapshot::Error::Unavailable(why)) => unavailable.push((record.path.clone(), why)),
-            Err(snapshot::Error::Sink(error)) => return Err(failed("check the content")(error)),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(unavailable)
 }
 
 /// What has to be kept of everything that is overwritten, without what a rescue of the same command has

@@ -174,6 +174,8 @@ fn small_scene() -> (Place, States) {
     fs::write(place.base().join("store"), vec![b'o'; (2 << 20) + 5000]).unwrap();
     fs::hard_link(place.base().join("store"), place.at("in-place")).unwrap();
     place.write("edited", "old");
+    // Written to a file without a name before anything changes.
+    place.write("large", vec![b'o'; (1 << 20) + 5000]);
     place.write("gone/file", "gone");
     place.write("directory-to-socket/inner", "x");
     place.write("modes", "x");
@@ -181,6 +183,7 @@ fn small_scene() -> (Place, States) {
     let states = States::of(&place, || {
         place.write("in-place", vec![b'n'; (3 << 20) + 7000]);
         place.write("edited", "new");
+        place.write("large", "new");
         place.write("made", "new");
         fs::remove_dir_all(place.at("gone")).unwrap();
         fs::remove_file(place.at("socket")).unwrap();
@@ -225,7 +228,7 @@ fn second_restore_completes_one_killed_at_any_syscall() {
 fn edit_after_a_kill_at_any_syscall_is_never_lost() {
     let (place, _) = small_scene();
     let (calls, _) = run_until(&place, &["--before"], u64::MAX);
-    let names = ["in-place", "edited", "made", "gone/file", "modes"];
+    let names = ["in-place", "edited", "large", "made", "gone/file", "modes"];
     let mut edits = 0;
     for (number, at) in kills(calls / 2, calls, 25).enumerate() {
         let (place, _) = small_scene();

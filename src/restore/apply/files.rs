@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 
 use super::{Applier, ApplyContext, BATCH, BATCH_BYTES, PreparedNode, dentry, source};
 use crate::fs;
+use crate::restore::check::UnnamedFiles;
 use crate::restore::disk::{Unsynced, remove_temporary, temporary};
 use crate::restore::error::{Error, failed_at};
 use crate::restore::journal::JournalEntry;
@@ -34,6 +35,7 @@ struct FileMaker<'a> {
     input: &'a PlanInput<'a>,
     root: &'a Root,
     contents: &'a Contents<'a>,
+    unnamed: &'a UnnamedFiles,
     /// The identifier in temporary names.
     id: &'a str,
     unsynced: &'a Unsynced,
@@ -58,8 +60,8 @@ impl Applier<'_, '_, '_> {
             self.log(&JournalEntry::Temporary { path: self.path(file.record).to_vec() })?;
         }
         let context = self.context;
-        let ApplyContext { input, root, contents, journal, .. } = context;
-        let maker = FileMaker { input, root, contents, id: journal.id(), unsynced: &self.unsynced };
+        let ApplyContext { input, root, contents, unnamed, journal, .. } = context;
+        let maker = FileMaker { input, root, contents, unnamed, id: journal.id(), unsynced: &self.unsynced };
         let made = parallel::map_contents(&files, &|| {}, |file| maker.make(*file));
         let mut failure = None;
         for (file, made) in files.into_iter().zip(made) {
@@ -86,11 +88,15 @@ impl FileMaker<'_> {
         let path = &self.input.files[record].path;
         let dentry = dentry(self.root, path)?;
         let temporary = &dentry.sibling(&temporary(self.id, dentry.name()));
-        let mut file = node::new_file(temporary).map_err(failed_at("create a file beside", path))?;
+        let written = self.unnamed.name(record, temporary);
+        let is_written = written.is_some();
+        let mut file = written
+            .map_or_else(|| node::new_file(temporary), Ok)
+            .map_err(failed_at("create a file beside", path))?;
         let made = || {
             if own_content {
                 copy(&dentry, &file).map_err(failed_at("copy", path))?;
-            } else {
+            } else if !is_written {
                 write_content(self.input, self.contents, record, &mut file)?;
             }
             let handle = Handle::new(OwnedFd::from(file)).map_err(failed_at("stat", path))?;
