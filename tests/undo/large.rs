@@ -47,6 +47,17 @@ fn removed_file_is_read_once_and_written_once() {
 }
 
 #[test]
+fn what_replaces_a_file_is_read_once_and_the_file_twice() {
+    let place = Place::new();
+    place.write("edited", noise());
+    let states = States::of(&place, || place.write("edited", noise()));
+    let (read, written) = bytes_of_restore(&place);
+    states.expect(&place, true);
+    // The file is inspected, and kept in the rescue.
+    assert!(read < SIZE * 7 / 2 && written < SIZE * 5 / 2, "{read} {written}");
+}
+
+#[test]
 fn damaged_content_is_found_before_anything_changes() {
     let place = Place::new();
     for name in ["first", "second/file", "third"] {
