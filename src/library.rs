@@ -6,7 +6,8 @@
 //!
 //! - `place.rs`: where the library is, and whose.
 //! - [`log`]: the lines of `log.jsonl`.
-//! - [`index`]: the paths that each has changed, in `paths.idx`; [`sources`] finds by it who has changed a path.
+//! - [`index`]: the paths that each has changed, in `paths.idx`; [`sources`] finds by it who has changed a path, and
+//!   [`linked`] who has changed a file by another name.
 //! - [`session`], [`scope`]: which snapshots a verb may see, and which it means.
 //! - [`name`]: how a snapshot is named on the command line.
 //! - [`notes`]: what hooks and shells were asked to have recorded, and what came of it.
@@ -22,6 +23,7 @@ pub mod disk;
 pub mod error;
 pub mod fsck;
 pub mod index;
+pub mod linked;
 pub mod log;
 pub mod name;
 pub mod notes;

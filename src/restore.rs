@@ -30,6 +30,7 @@ mod in_place;
 pub mod inspect;
 pub mod interrupted;
 pub mod journal;
+mod known_links;
 pub mod node;
 pub mod outcome;
 pub mod parallel;

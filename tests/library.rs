@@ -1,6 +1,7 @@
 //! The library: what `run` records, `log` lists and verbs name, from one user's and another's side.
 
 mod delete;
+mod hard_links;
 mod history;
 mod interrupted;
 mod stress;

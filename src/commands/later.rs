@@ -7,6 +7,7 @@ use std::path::Path;
 
 use super::log::command_line;
 use super::out::Console;
+use crate::library::linked::ChangedFiles;
 use crate::library::scope::changes_any;
 use crate::library::{Entry, Library};
 use crate::snapshot::change::PathEffect;
@@ -40,6 +41,7 @@ pub struct ChangedPaths {
     paths: HashSet<Vec<u8>>,
     /// Directories that undoing removes, with all that is in them.
     made_directories: HashSet<Vec<u8>>,
+    files: ChangedFiles,
 }
 
 impl ChangedPaths {
@@ -53,10 +55,12 @@ impl ChangedPaths {
             }
             self.paths.insert(record.path.clone());
         }
+        self.files.add(snapshot);
     }
 
-    /// Whether a recording changed one of them. An import has changed nothing here.
-    pub fn are_touched_by(&self, entry: &Entry, library: &Library) -> bool {
+    /// Whether a later recording changed one of them, or one of these files by another name. An import has changed
+    /// nothing here.
+    pub fn are_touched_by(&mut self, entry: &Entry, library: &Library) -> bool {
         if entry.imported {
             return false;
         }
@@ -67,9 +71,10 @@ impl ChangedPaths {
                         .ancestors()
                         .any(|above| self.made_directories.contains(above.as_os_str().as_bytes()))
         };
-        entry.changes.any()
-            && self.paths.iter().any(|path| entry.may_change(path))
-            && changes_any(&library.directory_of(&entry.id), is_one)
+        !self.files.changed_by(entry, library).is_empty()
+            || entry.changes.any()
+                && self.paths.iter().any(|path| entry.may_change(path))
+                && changes_any(&library.directory_of(&entry.id), is_one)
     }
 }
 

@@ -9,6 +9,7 @@ use super::log::command_line;
 use super::out::Console;
 use super::recover::waiting_for;
 use crate::cli::SessionAccess;
+use crate::library::linked::OtherNames;
 use crate::library::log::EntryState;
 use crate::library::name::{self, Named};
 use crate::library::reference::Reference;
@@ -16,6 +17,7 @@ use crate::library::scope::Scope;
 use crate::library::session::session;
 use crate::library::undone::UndoneRecordings;
 use crate::library::{self, Entry, Library, is_start_of_id};
+use crate::restore::request::KnownLinks;
 use crate::snapshot::net::{Net, net};
 use crate::snapshot::recover;
 use crate::snapshot::{Error, Snapshot, layout, printable};
@@ -253,4 +255,16 @@ mod tests {
         entry.name = Some("c".to_owned());
         assert!(!is_too_short("c", &entry));
     }
+}
+
+/// What the recordings that the session may see know of the hard links of the files that `snapshot` changed.
+pub fn known_links(
+    snapshot: &Snapshot,
+    library: &Library,
+    access: &SessionAccess,
+) -> Result<KnownLinks, library::Error> {
+    let scope = scope(access, true);
+    let may_see = |entry: &Entry| scope.may_see(entry) || access.allow_cross_session;
+    let OtherNames { names, files } = OtherNames::of(snapshot, library, may_see)?;
+    Ok(KnownLinks { names, files })
 }

@@ -18,7 +18,7 @@ use super::branch::{BranchRequest, ReasonsJson, build};
 use super::exit::{Exit, UsageError, VerbResult};
 use super::later::name_later;
 use super::level::require_inputs;
-use super::open::open;
+use super::open::{known_links, open};
 use super::out::{Console, style};
 use super::past::{Extent, Past, past};
 use super::paths::{Exclusions, Selection, anchored, number_of_paths, shell_line, shell_word};
@@ -32,7 +32,7 @@ use crate::restore::interrupted::UnfinishedRescue;
 use crate::restore::node::{RestorePolicy, User};
 use crate::restore::outcome::{PathChange, RestoreOutcome};
 use crate::restore::plan::LeftReason;
-use crate::restore::request::{RestoreProgress, RestoreRequest};
+use crate::restore::request::{KnownLinks, RestoreProgress, RestoreRequest};
 use crate::restore::targets::{Choice, GitStateChoice};
 use crate::restore::{rescue, run};
 use crate::snapshot::blobs::Side;
@@ -86,9 +86,14 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
         rescue::command(snapshot.path(), side, &selection.wanted()).context("resolve the snapshot")?;
     command.extend(limits(&args.extent)?);
     let is_whole = !selection.is_explicit() && exclusions.is_empty() && !args.extent.no_git;
+    let known_links = match Library::find()? {
+        Some(library) => known_links(&snapshot, &library, &args.access)?,
+        None => KnownLinks::default(),
+    };
     let choice = Chosen { selection, exclusions, no_git: args.extent.no_git };
     let request = RestoreRequest {
         is_whole,
+        known_links: &known_links,
         force: args.extent.force,
         force_git: args.extent.force_git,
         skip_conflicts: args.extent.skip_conflicts,
@@ -430,6 +435,13 @@ fn print(
     if outcome.completed {
         console.say(format_args!("a restore that had been interrupted was completed"));
     }
+    let files = outcome.not_linked.iter().map(|path| printable(path));
+    console.say_list(
+        format_args!(
+            "these had other hard links, which are unknown or have changed, and are files of their own:"
+        ),
+        files.collect::<Vec<_>>().iter(),
+    );
     for (path, shortfall) in &outcome.shortfalls {
         console.say(format_args!("{}: {shortfall}", printable(path)));
     }
@@ -532,6 +544,10 @@ impl Serialize for RestoreJson<'_> {
         object.serialize_entry("obstacles", &ReasonsJson(&outcome.obstacles))?;
         object.serialize_entry("unavailable", &ReasonsJson(&outcome.unavailable))?;
         object.serialize_entry("left", &ReasonsJson(&outcome.left))?;
+        object.serialize_entry(
+            "not_linked",
+            &PathsJson(outcome.not_linked.iter().map(Vec::as_slice).collect()),
+        )?;
         object.serialize_entry("not_given", &ReasonsJson(&outcome.shortfalls))?;
         let rescues = outcome.rescues.iter().map(|path| path.as_os_str().as_encoded_bytes());
         object.serialize_entry("rescues", &PathsJson(rescues.collect()))?;

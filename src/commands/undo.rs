@@ -8,24 +8,25 @@ use std::collections::{BTreeMap, HashSet};
 use super::exit::{Exit, VerbResult};
 use super::later::{ChangedPaths, name_later};
 use super::log::{before_now, command_line, started};
-use super::open::{find_whole_recording, open_net, scope};
+use super::open::{find_whole_recording, known_links, open_net, scope};
 use super::out::Console;
 use super::paths::{Exclusions, counted};
 use super::provide::provide;
 use super::restore::{OutcomeForm, RestoreBar, UndoForm, exit, limits, name_interrupted, policy, put_back};
 use crate::cli::{Redo, SessionAccess, Undo, UndoOptions};
+use crate::library::linked::ChangedFiles;
 use crate::library::log::EntryState;
 use crate::library::scope::changes_any;
 use crate::library::undone::{Undone, UndoneRecordings};
 use crate::library::{self, Entry, Library};
 use crate::restore::interrupted::interrupted_in;
 use crate::restore::outcome::RestoreOutcome;
-use crate::restore::request::RestoreRequest;
+use crate::restore::request::{KnownLinks, RestoreRequest};
 use crate::restore::targets::{Choice, GitStateChoice};
 use crate::restore::{rescue, run};
-use crate::snapshot::Snapshot;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::net::{ChainBreak, Net};
+use crate::snapshot::{Snapshot, printable};
 
 /// How many recordings are named before the rest is only counted.
 const NAMED: usize = 5;
@@ -204,18 +205,20 @@ impl Recordings {
         let Net { mut snapshot, breaks } = open_net(directories, console)?;
         provide(&mut snapshot, &options.extent.provide, Side::Before)?;
         let command = command_of("undo", &snapshot, &ids, options)?;
-        let conflicts: BTreeMap<_, _> =
-            breaks.iter().map(|one| (one.path.clone(), self.reason_of(one, chosen))).collect();
-        let put = Put { snapshot: &snapshot, command: &command, conflicts: &conflicts };
+        let newest = chosen.last().map(|entry| entry.time.as_str()).unwrap_or_default();
+        let is_later = |entry: &&Entry| {
+            !ids.contains(&entry.id.as_str()) && self.is_candidate(entry) && entry.time.as_str() > newest
+        };
+        let later = || self.entries.iter().filter(is_later);
+        let mut conflicts = self.changed_by_other_names(&snapshot, later());
+        conflicts.extend(breaks.iter().map(|one| (one.path.clone(), self.reason_of(one, chosen))));
+        let known_links = known_links(&snapshot, &self.library, &options.access)?;
+        let put =
+            Put { snapshot: &snapshot, command: &command, conflicts: &conflicts, known_links: &known_links };
         let way_back = Some("redo with: agent-snapshot redo".to_owned());
         let outcome = put.back(UndoForm { recordings: &ids, way_back }, options, console)?;
         if !outcome.is_whole() && outcome.interrupted.is_none() {
-            let newest = chosen.last().map(|entry| entry.time.as_str()).unwrap_or_default();
-            let is_later = |entry: &&Entry| {
-                !ids.contains(&entry.id.as_str()) && self.is_candidate(entry) && entry.time.as_str() > newest
-            };
-            let later = self.entries.iter().filter(is_later);
-            let named = name_later(&snapshot, later, &self.library, console);
+            let named = name_later(&snapshot, later(), &self.library, console);
             if named {
                 let ids = ids.join(" ");
                 console.say(format_args!("agent-snapshot undo --with-later {ids} undoes those, too"));
@@ -245,7 +248,9 @@ impl Recordings {
         let command = command_of("redo", &snapshot, &ids, options)?;
         let reason = "it was changed while the undo was interrupted";
         let conflicts: BTreeMap<_, _> = breaks.into_iter().map(|one| (one.path, reason.to_owned())).collect();
-        let put = Put { snapshot: &snapshot, command: &command, conflicts: &conflicts };
+        let known_links = known_links(&snapshot, &self.library, &options.access)?;
+        let put =
+            Put { snapshot: &snapshot, command: &command, conflicts: &conflicts, known_links: &known_links };
         let way_back = match ids.as_slice() {
             [id] => Some(format!("undo with: agent-snapshot undo {id}")),
             _ => None,
@@ -256,6 +261,25 @@ impl Recordings {
             name_later(&snapshot, self.entries.iter().filter(is_later), &self.library, console);
         }
         Ok(exit(&outcome))
+    }
+
+    /// The paths of files that later recordings have changed by other names, and who did.
+    fn changed_by_other_names<'a>(
+        &self,
+        snapshot: &Snapshot,
+        later: impl Iterator<Item = &'a Entry>,
+    ) -> BTreeMap<Vec<u8>, String> {
+        let mut files = ChangedFiles::default();
+        files.add(snapshot);
+        let mut conflicts = BTreeMap::new();
+        for entry in later {
+            for (path, name) in files.changed_by(entry, &self.library) {
+                let (name, by) = (printable(&name), command_line(entry));
+                let why = format!("its hard link {name} was changed since by {} ({by})", entry.id);
+                conflicts.entry(path).or_insert(why);
+            }
+        }
+        conflicts
     }
 
     /// Who has changed a path between two recordings.
@@ -297,6 +321,7 @@ struct Put<'a> {
     snapshot: &'a Snapshot,
     command: &'a [Vec<u8>],
     conflicts: &'a BTreeMap<Vec<u8>, String>,
+    known_links: &'a KnownLinks,
 }
 
 impl Put<'_> {
@@ -317,6 +342,7 @@ impl Put<'_> {
             yields_to_interrupted: true,
             leaves_mark: true,
             conflicts: self.conflicts,
+            known_links: self.known_links,
             force: options.extent.force,
             force_git: options.extent.force_git,
             skip_conflicts: options.extent.skip_conflicts,

@@ -5,15 +5,17 @@
 //! those bundles are opened instead, and added. An entry is
 //!
 //! ```text
-//! "PIX1"  crc32 of the rest  length of the key  number of hashes  key  hashes, sorted
+//! "PIX2"  crc32 of the rest  length of the key  number of hashes  key  hashes, sorted
 //!  4      u32                u16                u32               ...  u64 each
 //! ```
 //!
 //! with little-endian numbers. The key is the identifier of a recording, or the name of a rescue with the modification
 //! time of its manifest, since a name may be used again. Of a key that is there twice the last entry counts. A hash is
-//! the first 8 bytes of the SHA-256 of a changed path, or of the path of a directory above one with a slash behind it.
+//! the first 8 bytes of the SHA-256 of a changed path, of the path of a directory above one with a slash behind it, or
+//! of a byte and the device and inode numbers (u64 each) of a file: 1 for a file that was there before or has other
+//! hard links, and 2 for one that has other hard links.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::ops::Range;
@@ -28,13 +30,13 @@ use crate::fs::parent_of;
 use crate::git::below;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::timeline::is_relinked;
-use crate::snapshot::{FileRecord, Snapshot};
+use crate::snapshot::{FileRecord, FileType, Snapshot};
 
 /// The index's name in the library.
 pub const INDEX: &str = "paths.idx";
 
 /// What an entry begins with; the last character is the version.
-const MARK: &[u8; 4] = b"PIX1";
+const MARK: &[u8; 4] = b"PIX2";
 
 /// The length of an entry without its key and hashes.
 const FIXED: usize = 14;
@@ -49,6 +51,14 @@ fn hash(path: &[u8]) -> u64 {
 fn hash_above(path: &[u8]) -> u64 {
     hash(&[path, b"/"].concat())
 }
+
+/// The hash of a file by its device and inode numbers; no path begins with `kind`.
+fn hash_of_file(kind: u8, (dev, ino): (u64, u64)) -> u64 {
+    hash(&[&[kind][..], &dev.to_le_bytes(), &ino.to_le_bytes()].concat())
+}
+
+const FILE: u8 = 1;
+const LINKED_FILE: u8 = 2;
 
 /// The hashes of the paths that one bundle has changed, as its records are seen one by one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -68,6 +78,7 @@ impl PathHashes {
             return;
         }
         self.hashes.push(hash(&record.path));
+        self.add_files(record);
         let mut path = record.path.as_slice();
         while let Some(above) = parent_of(path) {
             if !self.last.is_empty() && self.last != above && below(&self.last, above).is_some() {
@@ -77,6 +88,15 @@ impl PathHashes {
             path = above;
         }
         self.last.clone_from(&record.path);
+    }
+
+    fn add_files(&mut self, record: &FileRecord) {
+        for (state, was_there) in [(&record.before, true), (&record.after, false)] {
+            let Some(at) = state.present().filter(|at| at.file_type == FileType::File) else { continue };
+            let (file, has_other_names) = ((at.dev, at.ino), at.nlink > 1);
+            self.hashes.extend((was_there || has_other_names).then(|| hash_of_file(FILE, file)));
+            self.hashes.extend(has_other_names.then(|| hash_of_file(LINKED_FILE, file)));
+        }
     }
 
     /// Those of a bundle.
@@ -161,6 +181,14 @@ impl PathIndex {
         Some(path.0.iter().flatten().any(has))
     }
 
+    /// Whether the bundle may have changed one of these files; none if the index does not have the bundle.
+    pub fn may_have_changed_one(&self, key: &str, files: &IndexedFiles) -> Option<bool> {
+        let hashes = self.bytes.get(self.entries.get(key)?.clone())?;
+        let (hashes, _) = hashes.as_chunks::<8>();
+        let hashes = || hashes.iter().map(|hash| u64::from_le_bytes(*hash));
+        Some(!files.0.is_empty() && hashes().any(|hash| files.0.contains(&hash)))
+    }
+
     /// Adds what it did not know; if it is damaged, it is written anew.
     ///
     /// # Errors
@@ -196,6 +224,27 @@ impl IndexedPath {
     /// Whether it is among those of a bundle that was opened.
     pub fn is_in(self, hashes: &PathHashes) -> bool {
         self.0.iter().flatten().any(|hash| hashes.hashes.contains(hash))
+    }
+}
+
+/// Files that are looked for by their device and inode numbers.
+#[derive(Debug, Clone, Default)]
+pub struct IndexedFiles(HashSet<u64>);
+
+impl IndexedFiles {
+    /// Changes of these files under any name.
+    pub fn of<'f>(files: impl IntoIterator<Item = &'f (u64, u64)>) -> IndexedFiles {
+        IndexedFiles(files.into_iter().map(|file| hash_of_file(FILE, *file)).collect())
+    }
+
+    /// Whether one of them is among those of a bundle that was opened.
+    pub fn are_in(&self, hashes: &PathHashes) -> bool {
+        hashes.hashes.iter().any(|hash| self.0.contains(hash))
+    }
+
+    /// Changes of these files while they had several hard links.
+    pub fn linked<'f>(files: impl IntoIterator<Item = &'f (u64, u64)>) -> IndexedFiles {
+        IndexedFiles(files.into_iter().map(|file| hash_of_file(LINKED_FILE, *file)).collect())
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 
-use super::index::{self, IndexedPath, PathHashes, PathIndex};
+use super::index::{self, IndexedFiles, IndexedPath, PathHashes, PathIndex};
 use super::log::EntryState;
 use super::{Entry, Error, Library, is_rescue_name};
 use crate::snapshot::layout::MANIFEST;
@@ -109,6 +109,14 @@ impl Sources {
     /// The numbers of those that have changed the path itself.
     pub fn that_changed_itself(&self, path: &[u8]) -> impl DoubleEndedIterator<Item = usize> {
         self.find(IndexedPath::itself(path))
+    }
+
+    /// The numbers of those that have changed one of these files, by whatever name.
+    pub fn that_changed_files(&self, files: &IndexedFiles) -> impl DoubleEndedIterator<Item = usize> {
+        (0..self.all.len()).filter(move |number| match self.opened.get(number) {
+            Some(paths) => files.are_in(paths),
+            None => self.index.may_have_changed_one(&self.all[*number].key, files).unwrap_or_default(),
+        })
     }
 
     fn find(&self, path: IndexedPath) -> impl DoubleEndedIterator<Item = usize> {

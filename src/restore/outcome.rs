@@ -7,8 +7,9 @@ use std::path::PathBuf;
 
 use super::interrupted::UnfinishedRescue;
 use super::node::Shortfall;
-use super::plan::{Action, LeftReason, Obstacle, PlanInput, RestorePlan};
+use super::plan::{Action, LeftReason, Obstacle, PlanInput, RestorePlan, Step};
 use super::since::Since;
+use crate::snapshot::compare::state;
 use crate::snapshot::source::Unavailable;
 
 /// What becomes of a path.
@@ -62,6 +63,8 @@ pub struct RestoreOutcome {
     pub left: Vec<(Vec<u8>, LeftReason)>,
     /// Attributes that could not be given to a path.
     pub shortfalls: Vec<(Vec<u8>, Shortfall)>,
+    /// Files that had other hard links, and are not known to be put back as one of all of these.
+    pub not_linked: Vec<Vec<u8>>,
     /// How many targets were at the wanted state already.
     pub at_wanted: usize,
     /// The rescues, which have what was overwritten.
@@ -125,9 +128,23 @@ pub fn outcome(
         obstacles: plan.obstacles.clone(),
         unavailable,
         left: plan.left.clone(),
+        not_linked: not_linked(input, plan),
         at_wanted: plan.at_wanted,
         ..RestoreOutcome::default()
     }
+}
+
+/// The new files of `plan` that had more hard links than are known.
+fn not_linked(input: &PlanInput, plan: &RestorePlan) -> Vec<Vec<u8>> {
+    let is_short = |step: &&Step| {
+        let record = &input.files[step.record];
+        let known = input.hard_links[0].names(step.record).len().max(1);
+        let nlink = state(record, input.wanted).present().map_or(1, |wanted| wanted.nlink);
+        matches!(step.action, Action::File { in_place: false, .. })
+            && !record.is_git_state
+            && u64::try_from(known).is_ok_and(|known| known < nlink)
+    };
+    plan.steps.iter().filter(is_short).map(|step| input.files[step.record].path.clone()).collect()
 }
 
 /// The paths of the records `indices`, which are conflicts, each with what has happened to it or who changed it.

@@ -43,6 +43,8 @@ pub struct PlanInput<'a> {
     pub begun: &'a BTreeSet<Vec<u8>>,
     /// Paths that are conflicts, whatever is there now, and why.
     pub known_conflicts: &'a BTreeMap<Vec<u8>, String>,
+    /// Files that had several names, by their device and inode numbers, although the snapshot may know one alone.
+    pub known_files: &'a HashSet<(u64, u64)>,
     /// The contents that files get instead of the recorded ones, by the index of the record.
     pub replaced: &'a BTreeMap<usize, Vec<u8>>,
     /// Paths that are conflicts even by force, such as those that another process has locked, and what to say of it.
@@ -325,7 +327,9 @@ impl<'a> Planner<'a> {
         let was_kept =
             inspection.at_other && self.other(index).is_some_and(|other| inode(other) == inode(wanted));
         let in_place = inspection.live.as_ref().is_some_and(|live| {
-            let has_other_names = live.nlink > 1 && (inode(live) == inode(wanted) || was_kept);
+            // A name that has gone can become a name of this file again.
+            let is_shared = live.nlink > 1 || self.input.known_files.contains(&inode(wanted));
+            let has_other_names = is_shared && (inode(live) == inode(wanted) || was_kept);
             live.file_type == FileType::File && (has_other_names || inspection.mount)
         });
         Action::File { in_place, own_content: false }

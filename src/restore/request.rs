@@ -2,7 +2,8 @@
 //!
 //! Neighbours: `run.rs` does it, `outcome.rs` is what came of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::LazyLock;
 
 use super::node::RestorePolicy;
 use super::targets::Choice;
@@ -26,6 +27,8 @@ pub struct RestoreRequest<'a> {
     pub leaves_mark: bool,
     /// Paths that are conflicts, whatever is there now, and why.
     pub conflicts: &'a BTreeMap<Vec<u8>, String>,
+    /// What other recordings know of the hard links of the files.
+    pub known_links: &'a KnownLinks,
     /// Whether targets in neither of their recorded states are overwritten.
     pub force: bool,
     /// The same for targets that are Git's state, which `force` does not concern.
@@ -35,6 +38,18 @@ pub struct RestoreRequest<'a> {
     /// Whether only the plan is wanted.
     pub dry_run: bool,
 }
+
+/// Hard links that other recordings know. They prove nothing: what is at a name now decides.
+#[derive(Debug, Default)]
+pub struct KnownLinks {
+    /// Names that may be of the files to be put back.
+    pub names: BTreeSet<Vec<u8>>,
+    /// The device and inode numbers of files that had several names, although the snapshot may know one alone.
+    pub files: HashSet<(u64, u64)>,
+}
+
+/// Nothing is known of hard links.
+static NO_LINKS: LazyLock<KnownLinks> = LazyLock::new(KnownLinks::default);
 
 /// No path is a conflict whatever is there.
 static NO_CONFLICTS: BTreeMap<Vec<u8>, String> = BTreeMap::new();
@@ -56,6 +71,7 @@ impl<'a> RestoreRequest<'a> {
             yields_to_interrupted: false,
             leaves_mark: false,
             conflicts: &NO_CONFLICTS,
+            known_links: &NO_LINKS,
             force: false,
             force_git: false,
             skip_conflicts: false,

@@ -19,6 +19,7 @@ use super::git::meaning::{Comparison, Refinement, refined};
 use super::inspect::{Inspection, inspect};
 use super::interrupted::{InterruptedRestores, directories_of, in_the_way};
 use super::journal::Journal;
+use super::known_links;
 use super::outcome::{RestoreOutcome, conflicts, outcome};
 use super::plan::{self, LeftReason, PlanInput, RestorePlan, Step, needs_content};
 use super::request::{RestoreProgress, RestoreRequest};
@@ -54,6 +55,7 @@ pub fn run(
     let interrupted = InterruptedRestores::find(snapshot, request)?;
     let begun = interrupted.settle(snapshot, &root, request)?;
     let records = git::with_added_objects(snapshot.files(), request.wanted, &root);
+    let records = known_links::with_known_names(records, request, &root);
     let records = records.as_ref();
     let hard_links = [request.wanted, opposite(request.wanted)].map(|side| HardLinks::of(records, side));
     let hard_links = [&hard_links[0], &hard_links[1]];
@@ -214,6 +216,7 @@ impl<'a> CommonInput<'a> {
             inspections,
             begun: self.begun,
             known_conflicts: self.request.conflicts,
+            known_files: &self.request.known_links.files,
             replaced: &refinement.replaced,
             hard_conflicts: &refinement.hard_conflicts,
         }

@@ -62,10 +62,14 @@ impl HardLinks {
         let mut by_inode: HashMap<_, Vec<usize>> = HashMap::new();
         for (index, record) in files.iter().enumerate() {
             let Some(at) = state(record, side).present() else { continue };
-            if let Some(file) = LinkedFile::of(at) {
+            // The states may be of different moments: one name was counted when another had gone.
+            if let Some(file) = LinkedFile::of_any(at) {
                 by_inode.entry(file).or_default().push(index);
             }
         }
+        let has_other_names =
+            |index: &usize| state(&files[*index], side).present().is_some_and(|at| at.nlink > 1);
+        by_inode.retain(|_, group| group.len() > 1 && group.iter().any(has_other_names));
         let contents = by_inode.into_values().flat_map(|group| of_one_content(files, side, group));
         let mut groups: Vec<_> = contents.filter(|group| group.len() > 1).collect();
         groups.sort_unstable();

@@ -193,9 +193,13 @@ pub struct LinkedFile {
 impl LinkedFile {
     /// The file in this state, if it has other names.
     pub fn of(at: &Present) -> Option<LinkedFile> {
-        let has_other_names = at.file_type == FileType::File && at.nlink > 1;
+        LinkedFile::of_any(at).filter(|_| at.nlink > 1)
+    }
+
+    /// The file in this state, whether or not it has other names at that moment.
+    pub fn of_any(at: &Present) -> Option<LinkedFile> {
         let (inode, mtime) = ((at.dev, at.ino), (at.mtime, at.mtime_nsec));
-        has_other_names.then_some(LinkedFile { inode, size: at.size, mode: at.mode, mtime })
+        (at.file_type == FileType::File).then_some(LinkedFile { inode, size: at.size, mode: at.mode, mtime })
     }
 }
 

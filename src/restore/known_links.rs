@@ -1,0 +1,53 @@
+//! Other names of the files that are put back, which the snapshot does not have and other recordings do.
+//!
+//! A name counts only if the recorded file is there now: the same inode with the recorded size, mode and time. Its
+//! content is compared when it is inspected, as that of every other name is. Neighbours: `targets.rs` makes groups of
+//! names; `plan/hard_links.rs` joins them.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use super::request::RestoreRequest;
+use super::root::Root;
+use crate::snapshot::blobs::Side;
+use crate::snapshot::compare::{LinkedFile, content_id, state};
+use crate::snapshot::{FileRecord, Operation, Present, State};
+
+/// `files` with a record of each known name at which a file is that is to be put back.
+pub fn with_known_names<'a>(
+    files: Cow<'a, [FileRecord]>,
+    request: &RestoreRequest,
+    root: &Root,
+) -> Cow<'a, [FileRecord]> {
+    let names = &request.known_links.names;
+    if names.is_empty() {
+        return files;
+    }
+    let wanted = |record: &FileRecord| {
+        let at = state(record, request.wanted).present().filter(|at| at.nlink > 1)?;
+        // A file whose content is not identified can't be told from another one that got its inode number.
+        let is_identified = content_id(record, request.wanted).is_some() || at.size == 0;
+        Some((LinkedFile::of(at).filter(|_| is_identified)?, at.nlink))
+    };
+    let files_by_state: HashMap<LinkedFile, u64> = files.iter().filter_map(wanted).collect();
+    let live = |path: &[u8]| -> Option<Present> { root.dentry(path).ok()??.present().ok()? };
+    let mut added = Vec::new();
+    for path in names.iter().filter(|path| FileRecord::find(&files, path).is_none()) {
+        let Some(live) = live(path) else { continue };
+        let found = LinkedFile::of_any(&live).and_then(|file| files_by_state.get(&file));
+        let Some(nlink) = found else { continue };
+        let linked = State::Present(Box::new(Present { nlink: *nlink, ..live.clone() }));
+        let live = State::Present(Box::new(live));
+        let [before, after] = match request.wanted {
+            Side::Before => [linked, live],
+            Side::After => [live, linked],
+        };
+        added.push(FileRecord::new(path, before, after, Operation::Existence.into()));
+    }
+    if added.is_empty() {
+        return files;
+    }
+    let mut all = [files.as_ref(), &added].concat();
+    all.sort_by(|one, other| one.path.cmp(&other.path));
+    Cow::Owned(all)
+}

@@ -1,0 +1,107 @@
+//! Hard links whose names are known to different recordings: they are undone and redone by file, not by name.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+
+use super::undo::ids;
+use super::{run, verb};
+use crate::support::{Place, Run};
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+/// The content of each name, and the first name of the same file.
+type Names = BTreeMap<&'static str, (String, &'static str)>;
+
+fn names(place: &Place) -> Names {
+    let inode = |name: &str| fs::symlink_metadata(place.at(name)).ok().map(|stat| stat.ino());
+    let first = |name: &str| NAMES.into_iter().find(|one| inode(one) == inode(name)).unwrap();
+    let there = NAMES.into_iter().filter(|name| inode(name).is_some());
+    there.map(|name| (name, (fs::read_to_string(place.at(name)).unwrap(), first(name)))).collect()
+}
+
+/// A place with the files that a script makes unseen, after these recordings; the oldest identifier is the first.
+fn recorded(made: &str, scripts: &[&str]) -> (Place, Vec<Names>, Vec<String>) {
+    let place = Place::new();
+    place.prepare(made);
+    let mut trees = vec![names(&place)];
+    for script in scripts {
+        run(&place, &[], script);
+        trees.push(names(&place));
+    }
+    let mut ids = ids(&place);
+    ids.reverse();
+    (place, trees, ids)
+}
+
+fn undo(place: &Place, options: &[&str], id: &str) -> Run {
+    verb(place, &[&["undo"], options, &[id]].concat())
+}
+
+#[test]
+fn name_that_was_replaced_becomes_a_hard_link_again() {
+    let (place, trees, ids) = recorded("echo one > a; ln a b", &["echo two > b", "rm a; echo other > a"]);
+    for _ in 0..2 {
+        let said = undo(&place, &[], &ids[1]).expect(0);
+        assert!(said.stdout.contains("hard link"), "{}", said.stdout);
+        assert!(!said.stderr.contains("of their own"), "{}", said.stderr);
+        assert_eq!(names(&place), trees[1]);
+        undo(&place, &[], &ids[0]).expect(0);
+        assert_eq!(names(&place), trees[0]);
+        verb(&place, &["redo", &ids[0]]).expect(0);
+        assert_eq!(names(&place), trees[1]);
+        verb(&place, &["redo", &ids[1]]).expect(0);
+        assert_eq!(names(&place), trees[2]);
+    }
+    verb(&place, &["restore", "--before", &ids[1]]).expect(0);
+    assert_eq!(names(&place), trees[1]);
+}
+
+#[test]
+fn change_through_another_name_is_a_conflict_that_goes_with_later_ones() {
+    for scripts in [
+        ["echo two > b", "rm a; echo other > a"],
+        ["rm a; echo other > a", "echo two > b"],
+        ["echo two > b", "rm a"],
+        ["rm a", "echo two > b"],
+    ] {
+        let (place, trees, ids) = recorded("echo one > a; ln a b", &scripts);
+        let said = undo(&place, &[], &ids[0]).expect(1).stderr;
+        assert!(said.contains("its hard link") && said.contains(&ids[1]), "{scripts:?}: {said}");
+        assert!(said.contains("undo --with-later"), "{scripts:?}: {said}");
+        assert_eq!(names(&place), trees[2], "{scripts:?}");
+        undo(&place, &["--with-later"], &ids[0]).expect(0);
+        assert_eq!(names(&place), trees[0], "{scripts:?}");
+        verb(&place, &["redo"]).expect(0);
+        assert_eq!(names(&place), trees[2], "{scripts:?}");
+        for number in [1, 0] {
+            undo(&place, &[], &ids[number]).expect(0);
+            assert_eq!(names(&place), trees[number], "{scripts:?}");
+        }
+    }
+}
+
+#[test]
+fn hard_link_is_made_only_to_the_file_that_was_recorded() {
+    // Written to since; another file with the same content, mode and time.
+    for since in ["echo more >> b", "cp -p b c; rm b; mv c b"] {
+        let (place, _, ids) = recorded("echo one > a; ln a b", &["echo two > b", "rm a; echo other > a"]);
+        place.prepare(since);
+        let other = fs::read(place.at("b")).unwrap();
+        let said = undo(&place, &[], &ids[1]).expect(0).stderr;
+        assert!(said.contains("files of their own") && said.contains("/a"), "{since}: {said}");
+        let found = names(&place);
+        assert_eq!(found["a"], ("two\n".to_owned(), "a"), "{since}");
+        assert_eq!(found["b"].1, "b", "{since}");
+        assert_eq!(fs::read(place.at("b")).unwrap(), other, "{since}");
+    }
+}
+
+#[test]
+fn hard_link_of_a_later_name_leads_to_the_file() {
+    let (place, trees, ids) = recorded("echo one > a; ln a b; ln a c", &["rm b", "mv c d", "echo two > a"]);
+    for number in [2, 1, 0] {
+        undo(&place, &[], &ids[number]).expect(0);
+        assert_eq!(names(&place), trees[number], "{number}");
+    }
+}
