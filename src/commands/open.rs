@@ -240,6 +240,18 @@ fn is_traced_by(tracer: u32) -> bool {
     status.is_some_and(|status| status.line("TracerPid:") == Some(&tracer.to_string()))
 }
 
+/// What the recordings that the session may see know of the hard links of the files that `snapshot` changed.
+pub fn known_links(
+    snapshot: &Snapshot,
+    library: &Library,
+    access: &SessionAccess,
+) -> Result<KnownLinks, library::Error> {
+    let scope = scope(access, true);
+    let may_see = |entry: &Entry| scope.may_see(entry) || access.allow_cross_session;
+    let OtherNames { names, files } = OtherNames::of(snapshot, library, may_see)?;
+    Ok(KnownLinks { names, files })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,16 +267,4 @@ mod tests {
         entry.name = Some("c".to_owned());
         assert!(!is_too_short("c", &entry));
     }
-}
-
-/// What the recordings that the session may see know of the hard links of the files that `snapshot` changed.
-pub fn known_links(
-    snapshot: &Snapshot,
-    library: &Library,
-    access: &SessionAccess,
-) -> Result<KnownLinks, library::Error> {
-    let scope = scope(access, true);
-    let may_see = |entry: &Entry| scope.may_see(entry) || access.allow_cross_session;
-    let OtherNames { names, files } = OtherNames::of(snapshot, library, may_see)?;
-    Ok(KnownLinks { names, files })
 }

@@ -32,7 +32,7 @@ use crate::restore::interrupted::UnfinishedRescue;
 use crate::restore::node::{RestorePolicy, User};
 use crate::restore::outcome::{PathChange, RestoreOutcome};
 use crate::restore::plan::LeftReason;
-use crate::restore::request::{KnownLinks, RestoreProgress, RestoreRequest};
+use crate::restore::request::{RestoreProgress, RestoreRequest};
 use crate::restore::targets::{Choice, GitStateChoice};
 use crate::restore::{rescue, run};
 use crate::snapshot::blobs::Side;
@@ -86,10 +86,10 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
         rescue::command(snapshot.path(), side, &selection.wanted()).context("resolve the snapshot")?;
     command.extend(limits(&args.extent)?);
     let is_whole = !selection.is_explicit() && exclusions.is_empty() && !args.extent.no_git;
-    let known_links = match Library::find()? {
-        Some(library) => known_links(&snapshot, &library, &args.access)?,
-        None => KnownLinks::default(),
-    };
+    // Without a library that can be read, other hard links are unknown, and are said to be.
+    let library = Library::find().ok().flatten();
+    let known_links = library.and_then(|library| known_links(&snapshot, &library, &args.access).ok());
+    let known_links = known_links.unwrap_or_default();
     let choice = Chosen { selection, exclusions, no_git: args.extent.no_git };
     let request = RestoreRequest {
         is_whole,
