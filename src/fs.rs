@@ -126,8 +126,8 @@ pub fn locks() -> io::Result<Vec<HeldLock>> {
     Ok(text.lines().filter_map(lock).collect())
 }
 
-/// What lstat(2) says of `path` if no symlink is above it; where nothing is there, what it says of the deepest directory
-/// above it, or of the symlink in the place of one.
+/// What lstat(2) says of `path` if no symlink is above it; where nothing is there, what it says of the deepest
+/// directory above it, or of the symlink in the place of one.
 pub fn lstat_beneath_directories(path: &[u8]) -> io::Result<Result<FileStat, FileStat>> {
     let mut above = rustix::fs::lstat("/")?;
     let mut parents: Vec<&[u8]> = std::iter::successors(parent_of(path), |path| parent_of(path)).collect();

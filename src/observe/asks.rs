@@ -1,7 +1,8 @@
 //! What calls of the tree ask for that no path tells: what of it another run may not rely on.
 //!
-//! A process may ask for what is of its own tree, whose numbers are other ones at each run; what it learns of others, no
-//! later run can check. Neighbours: `random.rs` knows who asks for random bytes, `recall::refusal` says it in words.
+//! A process may ask for what is of its own tree, whose numbers are other ones at each run; what it learns of
+//! others, no later run can check. Neighbours: `random.rs` knows who asks for random bytes, `recall::refusal` says
+//! it in words.
 
 use std::os::unix::ffi::OsStringExt as _;
 

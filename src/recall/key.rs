@@ -11,8 +11,8 @@ use rustix::fs::FileType;
 use rustix::io::FdFlags;
 use sha2::{Digest as _, Sha256};
 
-/// Variables that differ from one shell or terminal to the next and mean nothing to what a command makes, unless it asks
-/// for them by name. A `*` at the end stands for any characters.
+/// Variables that differ from one shell or terminal to the next and mean nothing to what a command makes, unless it
+/// asks for them by name. A `*` at the end stands for any characters.
 pub const IGNORED_VARIABLES: [&str; 23] = [
     "_",
     "AGENT_SNAPSHOT_SESSION",

@@ -1,8 +1,8 @@
-//! Which of the variables that do not count a run asked for: those whose names are in its arguments, or in a text that it
-//! read.
+//! Which of the variables that do not count a run asked for: those whose names are in its arguments, or in a text
+//! that it read.
 //!
-//! No call tells that a program reads its environment. A compiled program that does is not seen: each shell has the name of
-//! `SHLVL` in it.
+//! No call tells that a program reads its environment. A compiled program that does is not seen: each shell has the
+//! name of `SHLVL` in it.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

@@ -69,8 +69,8 @@ pub struct SightDigest {
 }
 
 impl PathSet {
-    /// The paths that a recorded command looked at, with what it saw there. Of the variables that do not count, those do
-    /// that it asked for, except `ignored` ones.
+    /// The paths that a recorded command looked at, with what it saw there. Of the variables that do not count,
+    /// those do that it asked for, except `ignored` ones.
     ///
     /// # Errors
     /// Why that can't be told, as a sentence.

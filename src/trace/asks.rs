@@ -1,8 +1,8 @@
 //! Calls that tell a process something of the system or of other processes which no path tells, or that change such a
 //! thing.
 //!
-//! They matter only where a recording may be recalled: only then does the filter stop them. Neighbours: `filter.rs` makes
-//! such calls stop, `tracer.rs` reports them.
+//! They matter only where a recording may be recalled: only then does the filter stop them. Neighbours: `filter.rs`
+//! makes such calls stop, `tracer.rs` reports them.
 
 use super::memory::{Fault, Memory, RemoteAddr};
 use super::syscalls::{Args, Condition};
@@ -13,7 +13,8 @@ pub enum Ask {
     /// Random bytes; mmap with MAP_DROPPABLE, by which the C library prepares to get them without a call (getrandom in
     /// the vDSO, Linux 6.11).
     RandomBytes {
-        /// Whether it may be the GNU C library that asks, for a key of malloc's own or for the name of a temporary file.
+        /// Whether it may be the GNU C library that asks, for a key of malloc's own or for the name of a temporary
+        /// file.
         may_be_of_libc: bool,
     },
     /// The space that is free on the file system of a path.

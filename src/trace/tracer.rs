@@ -99,7 +99,8 @@ impl<'a, O: Observer> Tracer<'a, O> {
         }
     }
 
-    /// Reports every use of these descriptors, too, and what calls ask for that no path tells, if the filter stops them.
+    /// Reports every use of these descriptors, too, and what calls ask for that no path tells, if the filter stops
+    /// them.
     pub fn watch(self, descriptors: &'a [u32]) -> Self {
         Tracer { watched: Some(descriptors), ..self }
     }

@@ -99,8 +99,8 @@ fn lock_of_somebody_else_counts() {
     recall(&place, script).expect_hit("got it\n");
 }
 
-/// Runs `sh -c script` from a shell that has done `setup`, with redirections; what it printed and how it ended, and whether
-/// that was recalled.
+/// Runs `sh -c script` from a shell that has done `setup`, with redirections; what it printed and how it ended, and
+/// whether that was recalled.
 fn run(
     place: &Place,
     is_recalled: bool,

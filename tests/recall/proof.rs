@@ -1,8 +1,8 @@
 //! Random programs, changed worlds: a recalled run leaves and prints what a run alone does.
 //!
 //! `RECALL_SEEDS=FROM..TO` chooses the seeds. Each makes a script that reads, probes, lists, includes, writes, deletes
-//! and renames, and depends on its environment, its standard input, its priority and locks; between its runs one thing is
-//! changed.
+//! and renames, and depends on its environment, its standard input, its priority and locks; between its runs one
+//! thing is changed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

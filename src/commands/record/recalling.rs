@@ -206,8 +206,8 @@ fn output_files() -> Vec<(u64, u64)> {
     regular.map(|stat| (stat.st_dev, stat.st_ino)).collect()
 }
 
-/// Why a command is not recalled whose output goes to a file that it uses itself: what it finds there is not what it found
-/// when its output went to a pipe.
+/// Why a command is not recalled whose output goes to a file that it uses itself: what it finds there is not what
+/// it found when its output went to a pipe.
 fn own_output(path: &[u8]) -> String {
     format!("its output goes to {}, which it uses itself", printable(path))
 }
