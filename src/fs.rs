@@ -191,13 +191,16 @@ impl From<&FileStat> for Signature {
 }
 
 impl Signature {
+    /// When the inode was changed last, in nanoseconds since 1970.
+    pub fn changed_at(&self) -> i128 {
+        i128::from(self.ctime.0) * 1_000_000_000 + i128::from(self.ctime.1)
+    }
+
     /// Whether the file was changed so shortly ago that one more change may get the same time.
     pub fn is_recent(&self) -> bool {
-        let (secs, nsecs) = self.ctime;
-        let step = if nsecs == 0 { COARSE_STEP } else { CLOCK_STEP };
-        let changed = i128::from(secs) * 1_000_000_000 + i128::from(nsecs);
+        let step = if self.ctime.1 == 0 { COARSE_STEP } else { CLOCK_STEP };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let age = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX) - changed;
+        let age = i128::try_from(now.as_nanos()).unwrap_or(i128::MAX) - self.changed_at();
         // A file server's clock may be ahead of ours.
         age.abs() < i128::from(step)
     }

@@ -52,6 +52,13 @@ const CASES: &[Case] = &[
             fails(ENOTTY, sys!(SYS_ioctl, f, TIOCGWINSZ, &raw mut flags));
         })
         .then("f | read | file | file"),
+    case("looks_for_holes", &["lseek"])
+        .given(|| file("f"))
+        .when(|| {
+            let f = fd(sys!(SYS_open, c"f", O_RDONLY));
+            fails(ENXIO, sys!(SYS_lseek, f, 1 << 20, SEEK_HOLE));
+        })
+        .then("f | read | file | file"),
     case("asks_and_sets_by_path", &["file_getattr", "file_setattr"])
         .given(|| {
             file("a");

@@ -2,6 +2,7 @@
 
 mod asks;
 mod limits;
+mod looks;
 mod proof;
 mod refusals;
 mod replay;

@@ -266,8 +266,8 @@ fn start<'m>(
         cli::Mechanism::EveryCall => Interception::EveryCall,
     };
     let descriptors = setup.recall.as_ref().map(|recall| recall.numbers()).unwrap_or_default();
-    let asks = setup.recall.is_some();
-    let wanted = InterceptionOptions { interception: wanted, asks, descriptors: &descriptors };
+    let for_recall = setup.recall.is_some();
+    let wanted = InterceptionOptions { interception: wanted, for_recall, descriptors: &descriptors };
     let launch = || launch::spawn(&setup.program, wanted);
     let spawned = match recalling {
         Some(recalling) => recalling.with_pipes(launch).map_err(failed)?,

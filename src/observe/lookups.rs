@@ -86,7 +86,7 @@ impl Lookups {
         }
         let (kind, opens) = match access.effect {
             Effect::Query => (0, false),
-            Effect::Stat => (16, false),
+            Effect::Stat | Effect::Ask(_) => (16, false),
             Effect::Open(open) if open.is_read_only() => {
                 (1 + 4 * u8::from(open.directory) + 8 * u8::from(open.path_only), !open.path_only)
             }

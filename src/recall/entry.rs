@@ -6,7 +6,7 @@ use super::path_set::{PathSet, SightDigest};
 use super::probe::Probe;
 use super::sight::{Compare, LookAt, Sight, Times, look_in};
 use crate::fs;
-use crate::snapshot::{FileRecord, FileType, Operations, Seen, Snapshot};
+use crate::snapshot::{FileRecord, FileType, Look, Operations, Seen, Snapshot};
 
 /// Bytes as base64, the paths of a set and of an entry.
 pub(super) mod bytes {
@@ -93,7 +93,7 @@ impl Output {
 
     /// What has become of it.
     pub fn state(&self) -> OutputState {
-        let at = LookAt { path: &self.path, seen: Seen::CONTENT, compare: Compare::Bytes, known: None };
+        let at = LookAt { path: &self.path, seen: OUTPUT, compare: Compare::Bytes, known: None };
         let looked = look_in(fs::parent_of(&self.path).unwrap_or(b"/"), &[at]);
         match looked.first().map(|looked| text_of(&looked.sight)) {
             Some(now) if now == self.after => OutputState::After,
@@ -103,16 +103,19 @@ impl Output {
     }
 }
 
+/// What tells an output from another.
+const OUTPUT: Seen = Seen::CONTENT.with(Look::Xattrs);
+
 fn text_of(sight: &Sight) -> String {
     match sight {
         Sight::Nothing => "nothing".to_owned(),
         Sight::Hidden => "hidden".to_owned(),
-        Sight::Something(there) => there.text(Seen::CONTENT, Times::Ignored),
+        Sight::Something(there) => there.text(OUTPUT, Times::Ignored),
     }
 }
 
 /// Whether a command changed what is at a path, or the file that is there.
-fn is_output(record: &FileRecord) -> bool {
+pub(super) fn is_output(record: &FileRecord) -> bool {
     let exists = record.before.present().is_some() || record.after.present().is_some();
     exists && record.operations.intersects(Operations::CHANGES) && !record.is_inherited_alone()
 }

@@ -3,17 +3,22 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Mutex;
 
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::entry::is_output;
 use super::mentions;
 use super::probe::Probe;
-use super::sight::{Compare, KnownContent, LookAt, Looked, Sight, Something, Times, look_in};
+use super::sight::{
+    Compare, Facts, KnownContent, LookAt, Looked, Sight, Something, Times, look_in, tells_changes,
+    writes_back,
+};
 use crate::fs::{self, Signature};
 use crate::restore::parallel;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::{
-    BlobOmitted, FileRecord, FileType, Look, Operation, Operations, Recallable, Seen, Snapshot,
+    BlobOmitted, FileRecord, FileType, Look, Operation, Operations, Present, Recallable, Seen, Snapshot,
 };
 
 /// How many paths of one directory are looked at in one go.
@@ -32,6 +37,9 @@ pub struct Watch {
     /// Whether the command itself changed it afterwards.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub changed: bool,
+    /// Whether the command itself changed the file by another name only, or the number of its names, which moves the ctime.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub relinked: bool,
     /// How its content is compared.
     #[serde(default, skip_serializing_if = "is_default")]
     pub compare: Compare,
@@ -84,29 +92,73 @@ impl PathSet {
             .filter(|record| changes_directory(record))
             .filter_map(|record| fs::parent_of(&record.path))
             .collect();
+        let changed_inodes: HashSet<(u64, u64)> = snapshot
+            .files()
+            .iter()
+            .filter(|record| record.operations.intersects(Operations::CHANGES))
+            .flat_map(|record| [&record.before, &record.after])
+            .filter_map(|state| state.present().map(|at| (at.dev, at.ino)))
+            .collect();
         let mut found: BTreeMap<Vec<u8>, (Watch, Sight)> = BTreeMap::new();
-        for record in snapshot.files().iter().filter(|record| !record.seen.is_nothing()) {
+        let records = watched(snapshot.files());
+        let live = LivePaths::look(records.iter().map(|(path, watched)| LookAt {
+            path,
+            seen: watched.seen.without_bytes(),
+            compare: Compare::Bytes,
+            known: None,
+        }));
+        for (path, Watched { record, seen }) in records {
+            let changed_directory = changed_directories.contains(path);
+            let live = live.found.get(path);
+            let Some(record) = record else {
+                // What is made there says that it is a directory, which is there and as it was.
+                let watch = Watch {
+                    path: path.to_vec(),
+                    seen,
+                    changed: changed_directory,
+                    relinked: false,
+                    compare: Compare::Bytes,
+                    known: None,
+                };
+                found.insert(path.to_vec(), (watch, live.map_or(Sight::Hidden, |live| live.sight.clone())));
+                continue;
+            };
             let identity = match identity_of_secret(record) {
                 Some(Ok(identity)) => Some(identity),
                 Some(Err(why)) => return Err(why),
                 None => None,
             };
             let compare = if identity.is_some() { Compare::Inode } else { Compare::Bytes };
+            let mut sight = Sight::recorded(record.before.present(), identity.as_ref());
+            let live = live.and_then(|live| live.sight.something());
             let watch = Watch {
                 path: record.path.clone(),
-                seen: record.seen,
-                changed: record.operations.intersects(Operations::CHANGES)
-                    || changed_directories.contains(record.path.as_slice()),
+                seen,
+                changed: record.operations.intersects(Operations::CHANGES) || changed_directory,
+                relinked: is_relinked(record, &changed_inodes),
                 compare,
-                known: started.and_then(|started| known_since_before(record, started)),
+                known: started
+                    .zip(live)
+                    .and_then(|(started, live)| known_since_before(record, live, started)),
             };
-            let sight = Sight::recorded(record.before.present(), identity.as_ref());
+            if let (Sight::Something(there), Some(started)) = (&mut sight, started) {
+                there.facts = facts_before(record, &watch, &there.facts, live, started).ok_or_else(|| {
+                    let shown = crate::snapshot::printable(&record.path);
+                    format!("{shown}, whose attributes it asked for, was changed meanwhile")
+                })?;
+            }
             found.insert(record.path.clone(), (watch, sight));
         }
         for path in &kernel_files {
             let seen = Seen::CONTENT;
-            let watch =
-                Watch { path: path.clone(), seen, changed: false, compare: Compare::KernelFile, known: None };
+            let watch = Watch {
+                path: path.clone(),
+                seen,
+                changed: false,
+                relinked: false,
+                compare: Compare::KernelFile,
+                known: None,
+            };
             let at = LookAt { path, seen, compare: Compare::KernelFile, known: None };
             let looked = look_in(fs::parent_of(path).unwrap_or(b"/"), &[at]);
             found.insert(
@@ -126,8 +178,14 @@ impl PathSet {
     pub fn name(&self) -> String {
         let mut hasher = Sha256::new();
         for watch in &self.watches {
-            let text =
-                format!("{} {:?} {} {:?}\n", watch.path.len(), watch.seen, watch.changed, watch.compare);
+            let text = format!(
+                "{} {:?} {} {} {:?}\n",
+                watch.path.len(),
+                watch.seen,
+                watch.changed,
+                watch.relinked,
+                watch.compare
+            );
             hasher.update(text);
             hasher.update(&watch.path);
         }
@@ -170,7 +228,9 @@ impl PathSet {
                             let until = times.partition_point(|time| *time <= there.modified);
                             Times::Order(before, until - before)
                         }
-                        _ => Times::Exact,
+                        (_, true) => Times::Exact,
+                        _ if watch.relinked => Times::Exact,
+                        (_, false) => Times::Unchanged,
                     };
                     there.text(watch.seen, times)
                 }
@@ -214,17 +274,100 @@ fn changes_directory(record: &FileRecord) -> bool {
     record.operations.intersects(Operations::CHANGES) && (is_replaced || before.is_none())
 }
 
-/// What is known of the content of a file that was last changed well before the command started.
-fn known_since_before(record: &FileRecord, started: jiff::Timestamp) -> Option<KnownContent> {
-    let before = record.before.present().filter(|_| record.seen.contains(Look::Content))?;
-    let digest = before.digest?;
-    let signature = Signature::from(&fs::lstat(&record.path).ok()??);
-    let changed = i128::from(signature.ctime.0) * 1_000_000_000 + i128::from(signature.ctime.1);
-    let is_old = changed + i128::from(fs::COARSE_STEP) < started.as_nanosecond();
+/// A path that is to be compared.
+struct Watched<'a> {
+    /// Its record, if it has one.
+    record: Option<&'a FileRecord>,
+    /// What of it was seen, or matters.
+    seen: Seen,
+}
+
+/// The paths that the command looked at, and those where it made or executed something.
+fn watched(files: &[FileRecord]) -> BTreeMap<&[u8], Watched<'_>> {
+    let seen_ones = files.iter().filter(|record| !record.seen.is_nothing());
+    let mut found: BTreeMap<&[u8], Watched<'_>> = seen_ones
+        .map(|record| (record.path.as_slice(), Watched { record: Some(record), seen: record.seen }))
+        .collect();
+    let overwritten: HashSet<&[u8]> =
+        files.iter().filter(|record| record.seen.is_nothing()).map(|record| record.path.as_slice()).collect();
+    let parents =
+        files.iter().filter(|record| is_output(record)).filter_map(|record| fs::parent_of(&record.path));
+    for parent in parents.filter(|parent| !overwritten.contains(parent)) {
+        let place = found.entry(parent).or_insert(Watched { record: None, seen: Seen::EXISTENCE });
+        place.seen = place.seen.with(Look::Place);
+    }
+    let executed = files.iter().filter(|record| record.operations.contains(Operation::Execute));
+    for record in executed {
+        if let Some(program) = found.get_mut(record.path.as_slice()) {
+            program.seen = program.seen.with(Look::Place);
+        }
+    }
+    found
+}
+
+/// Whether a command changed the file of a record that it did not change itself.
+fn is_relinked(record: &FileRecord, changed_inodes: &HashSet<(u64, u64)>) -> bool {
+    let inode = record.before.present().map(|at| (at.dev, at.ino));
+    !record.operations.intersects(Operations::CHANGES) && inode.is_some_and(|at| changed_inodes.contains(&at))
+}
+
+/// Whether what is at a path now is the file that was there before the command, as far as its times tell.
+fn is_as_before(before: &Present, live: &Something, started: jiff::Timestamp) -> bool {
+    let Some(now) = live.facts.signature else { return false };
     let modified = (before.mtime, i64::from(before.mtime_nsec));
-    let is_same = (signature.dev, signature.ino, signature.size, signature.mtime)
-        == (before.dev, before.ino, before.size, modified);
-    (is_old && is_same).then_some(KnownContent { signature, digest })
+    (now.dev, now.ino, now.size, now.mtime) == (before.dev, before.ino, before.size, modified)
+        && now.changed_at() < started.as_nanosecond()
+}
+
+/// What no record tells of a path that was there before the command; none if it may have become another meanwhile.
+///
+/// `recorded` is what its record tells where the command changed it itself.
+fn facts_before(
+    record: &FileRecord,
+    watch: &Watch,
+    recorded: &Facts,
+    live: Option<&Something>,
+    started: jiff::Timestamp,
+) -> Option<Facts> {
+    let before = record.before.present()?;
+    let asks = |look| watch.seen.contains(look);
+    let (asks_of_attributes, asks_of_place) = (asks(Look::Xattrs), asks(Look::Place));
+    let asks_of_others = asks(Look::InodeFlags) || asks(Look::Holes);
+    if let Some(live) = live.filter(|live| is_as_before(before, live, started)) {
+        return Some(live.facts.clone());
+    }
+    if record.operations.intersects(Operations::CHANGES) {
+        // The command does not change how it is mounted.
+        let mount = live.and_then(|live| live.facts.mount.clone());
+        return (!asks_of_others).then(|| Facts { mount, ..recorded.clone() });
+    }
+    // Entries of a directory are others, which its own attributes do not depend on.
+    let is_same_directory = |live: &&Something| {
+        let identity = live.facts.signature.map(|now| (now.dev, now.ino));
+        before.file_type == FileType::Directory
+            && identity == Some((before.dev, before.ino))
+            && (live.mode, live.owner) == (before.mode, (before.uid, before.gid))
+    };
+    if let Some(live) = live.filter(is_same_directory) {
+        return Some(live.facts.clone());
+    }
+    let asks_of_time = asks(Look::Attributes) && !watch.relinked;
+    let is_asked = asks_of_attributes || asks_of_place || asks_of_others || asks_of_time;
+    (!is_asked).then(Facts::default)
+}
+
+/// What is known of the content of a file that was last changed well before the command started.
+fn known_since_before(
+    record: &FileRecord,
+    live: &Something,
+    started: jiff::Timestamp,
+) -> Option<KnownContent> {
+    let before = record.before.present().filter(|_| record.seen.contains(Look::Content))?;
+    let (digest, signature) = (before.digest?, live.facts.signature?);
+    let lasts = is_as_before(before, live, started) && tells_changes(&signature, started);
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = || rustix::fs::open(record.path.as_slice(), flags, Mode::empty());
+    (lasts && file().is_ok_and(writes_back)).then_some(KnownContent { signature, digest })
 }
 
 /// The metadata that stands for the content of a secret; none if the content is none.
@@ -258,18 +401,23 @@ pub struct LivePaths {
 impl LivePaths {
     /// Looks at the paths of `sets`.
     pub fn of(sets: &[PathSet]) -> LivePaths {
+        let watches = sets.iter().flat_map(|set| &set.watches);
+        LivePaths::look(watches.map(|Watch { path, seen, compare, known, .. }| LookAt {
+            path,
+            seen: *seen,
+            compare: *compare,
+            known: known.as_ref(),
+        }))
+    }
+
+    /// Looks at `paths`, each of which may be given more than once.
+    fn look<'a>(paths: impl Iterator<Item = LookAt<'a>>) -> LivePaths {
         let mut wanted: BTreeMap<(&[u8], &[u8]), LookAt<'_>> = BTreeMap::new();
-        for watch in sets.iter().flat_map(|set| &set.watches) {
-            let directory = fs::parent_of(&watch.path).unwrap_or(b"/");
-            let Watch { path, seen, compare, known, .. } = watch;
-            let at = wanted.entry((directory, path)).or_insert(LookAt {
-                path,
-                seen: *seen,
-                compare: *compare,
-                known: known.as_ref(),
-            });
-            at.seen = at.seen.union(*seen);
-            at.known = at.known.or(known.as_ref());
+        for path in paths {
+            let directory = fs::parent_of(path.path).unwrap_or(b"/");
+            let at = wanted.entry((directory, path.path)).or_insert(path.clone());
+            at.seen = at.seen.union(path.seen);
+            at.known = at.known.or(path.known);
         }
         let mut groups: Vec<(&[u8], Vec<LookAt<'_>>)> = Vec::new();
         for ((directory, _), at) in wanted {

@@ -243,6 +243,9 @@ fn judge(
         }
         Filesystem::Local | Filesystem::Overlay => {}
     }
+    if record.seen.contains(Look::Transient) {
+        found.refuse(format!("it asked for the access time of {shown}, or for its extents on the disk"));
+    }
     let reads = record.operations.contains(Operation::Read) && record.seen.contains(Look::Content);
     if let (Some(before), Some(after)) = (before, after)
         && reads

@@ -1,15 +1,20 @@
 //! What is to be seen at a path: of a recorded state, or of what is there now.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read as _;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::fs::{FileStat, Signature};
+use crate::fs::{COARSE_STEP, FileStat, Signature};
 use crate::snapshot::digest::digest_file;
+use crate::snapshot::manifest::InodeFlag;
+use crate::snapshot::sparse::Extents;
 use crate::snapshot::{Digest, FileType, Look, Present, Seen, live};
 
 /// A file of the kernel's own has no size; more than this of one is not compared.
@@ -85,6 +90,97 @@ pub struct Something {
     pub content: Option<String>,
     /// The digest of the names in a directory.
     pub entries: Option<Digest>,
+    /// What else was looked at.
+    pub facts: Facts,
+}
+
+/// What records tell of no path, or only of those that the command changed; none of it where it was not looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The inode and its times.
+    pub signature: Option<Signature>,
+    /// `st_blocks`.
+    pub blocks: u64,
+    /// The extended attributes, and the inode flags that records tell.
+    pub attributes: Option<String>,
+    /// All inode flags that the filesystem tells.
+    pub inode_flags: Option<String>,
+    /// Where the data of a file is.
+    pub extents: Option<String>,
+    /// How its filesystem is mounted.
+    pub mount: Option<String>,
+}
+
+impl Facts {
+    /// What a recorded state tells.
+    fn recorded(at: &Present) -> Facts {
+        Facts { attributes: Some(attributes_text(&at.xattrs, &at.inode_flags)), ..Facts::default() }
+    }
+
+    /// Looks at what `seen` names, of what is at `name` in `directory`, which is also at `path`.
+    fn look(directory: BorrowedFd<'_>, name: &[u8], stat: &FileStat, path: &[u8], seen: Seen) -> Facts {
+        let unreadable = || "unreadable".to_owned();
+        let wanted = |look| seen.contains(look);
+        let attributes = || {
+            let xattrs = live::xattrs(path).ok()?;
+            Some(attributes_text(&xattrs, &live::inode_flags(path).ok()?))
+        };
+        let open = |flags| {
+            let name = if name.is_empty() { b".".as_slice() } else { name };
+            let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+            rustix::fs::openat(directory, name, flags, Mode::empty())
+        };
+        // An open of anything else might wait, or do something.
+        let is_openable = matches!(stat.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR);
+        let inode_flags = || {
+            let file = is_openable.then(|| open(OFlags::RDONLY).ok()).flatten()?;
+            Some(
+                rustix::fs::ioctl_getflags(file)
+                    .map_or_else(|why| why.to_string(), |flags| format!("{flags:?}")),
+            )
+        };
+        let extents = || {
+            let file = File::from(is_openable.then(|| open(OFlags::RDONLY).ok()).flatten()?);
+            let extents = Extents::new(&file, crate::fs::size(stat)).ok()?;
+            let extents: Vec<_> = extents.collect::<Result<_, _>>().ok()?;
+            Some(Digest::of(format!("{extents:?}").as_bytes()).to_string())
+        };
+        let mount = || {
+            let flags = rustix::fs::fstatvfs(open(OFlags::PATH).ok()?).ok()?.f_flag;
+            Some(format!("{flags:?}"))
+        };
+        Facts {
+            signature: Some(Signature::from(stat)),
+            blocks: u64::try_from(stat.st_blocks).unwrap_or(0),
+            attributes: (wanted(Look::Xattrs) || wanted(Look::Place))
+                .then(|| attributes().unwrap_or_else(unreadable)),
+            inode_flags: wanted(Look::InodeFlags).then(|| inode_flags().unwrap_or_else(unreadable)),
+            extents: wanted(Look::Holes).then(|| extents().unwrap_or_else(unreadable)),
+            mount: wanted(Look::Place).then(|| mount().unwrap_or_else(unreadable)),
+        }
+    }
+
+    /// Says in words what of this was seen.
+    fn text(&self, seen: Seen) -> String {
+        let parts = [
+            ("attributes", &self.attributes, seen.contains(Look::Xattrs) || seen.contains(Look::Place)),
+            ("flags", &self.inode_flags, seen.contains(Look::InodeFlags)),
+            ("extents", &self.extents, seen.contains(Look::Holes)),
+            ("mount", &self.mount, seen.contains(Look::Place)),
+        ];
+        let seen = parts.into_iter().filter_map(|(name, found, is_seen)| {
+            Some(format!(" {name} {}", found.as_ref().filter(|_| is_seen)?))
+        });
+        seen.collect()
+    }
+}
+
+/// Stands for extended attributes and inode flags.
+fn attributes_text(xattrs: &live::Xattrs, flags: &BTreeSet<InodeFlag>) -> String {
+    if xattrs.is_empty() && flags.is_empty() {
+        return "none".to_owned();
+    }
+    Digest::of(format!("{xattrs:?} {flags:?}").as_bytes()).to_string()
 }
 
 impl Sight {
@@ -101,6 +197,7 @@ impl Sight {
             target: at.target.clone(),
             content: identity.map(identity_text).or_else(|| at.digest.as_ref().map(ToString::to_string)),
             entries: at.entry_types_digest,
+            facts: Facts::recorded(at),
         }))
     }
 
@@ -201,6 +298,7 @@ fn look_at(directory: &impl std::os::fd::AsFd, name: &[u8], stat: &FileStat, wan
         return Looked { sight: Sight::Hidden, learnt };
     };
     (there.content, there.entries) = (content, entries);
+    there.facts = Facts::look(directory.as_fd(), name, stat, wanted.path, wanted.seen);
     Looked { sight: Sight::Something(there), learnt }
 }
 
@@ -213,9 +311,38 @@ fn digest_of(directory: &impl std::os::fd::AsFd, name: &[u8]) -> Option<(KnownCo
     let (digest, _) = digest_file(&file).ok()?;
     let is_same = Signature::from(&file.metadata().ok()?) == signature;
     is_same.then(|| {
-        let lasts = !signature.is_recent();
+        let lasts = tells_changes(&signature, jiff::Timestamp::now()) && writes_back(&file);
         (KnownContent { signature, digest }, lasts)
     })
+}
+
+/// Whether any change of a file after `at` moves its times, as far as they tell themselves.
+///
+/// A page that was changed through a shared mapping may be changed again, and no time tells, until the kernel has written
+/// it out.
+pub fn tells_changes(signature: &Signature, at: jiff::Timestamp) -> bool {
+    static WRITTEN_AFTER: OnceLock<Option<i128>> = OnceLock::new();
+    let written_after = *WRITTEN_AFTER.get_or_init(|| {
+        let centiseconds = |name| {
+            let text = std::fs::read_to_string(format!("/proc/sys/vm/{name}")).ok()?;
+            text.trim().parse::<i128>().ok()
+        };
+        let interval = centiseconds("dirty_writeback_centisecs").filter(|interval| *interval > 0)?;
+        Some((centiseconds("dirty_expire_centisecs")? + interval) * 10_000_000)
+    });
+    // Twice, for a disk that is busy.
+    let age = at.as_nanosecond() - signature.changed_at();
+    written_after.is_some_and(|after| age > (2 * after).max(i128::from(COARSE_STEP)))
+}
+
+/// Whether the changed pages of a file are written out ever, so that [`tells_changes`] holds: not in memory.
+pub fn writes_back(file: impl AsFd) -> bool {
+    /// That of hugetlbfs (linux/magic.h).
+    const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
+    /// That of ramfs.
+    const RAMFS_MAGIC: i64 = 0x8584_58f6;
+    let magic = rustix::fs::fstatfs(file).map(|filesystem| filesystem.f_type);
+    magic.is_ok_and(|magic| ![libc::TMPFS_MAGIC, HUGETLBFS_MAGIC, RAMFS_MAGIC].contains(&magic))
 }
 
 /// The digest of a file that the kernel makes up, or of the names in a directory.
@@ -241,9 +368,11 @@ impl Something {
         }
         if seen.contains(Look::Attributes) {
             match times {
-                Times::Exact => {
-                    let _ =
-                        write!(text, " size {} modified {:?} links {}", self.size, self.modified, self.nlink);
+                Times::Exact | Times::Unchanged => {
+                    let _ = write!(text, " size {} modified {:?}", self.size, self.modified);
+                    if let Some(signature) = self.facts.signature.filter(|_| times == Times::Unchanged) {
+                        let _ = write!(text, " changed {:?} blocks {}", signature.ctime, self.facts.blocks);
+                    }
                 }
                 Times::Order(before, same) => {
                     let _ = write!(text, " size {} after {before} with {same}", self.size);
@@ -251,6 +380,19 @@ impl Something {
                 Times::Ignored => {}
             }
         }
+        let is_directory = FileType::from_mode(self.mode) == Some(FileType::Directory);
+        // That of an open file is told by fstat, which is not seen.
+        let tells_links = match times {
+            Times::Exact | Times::Unchanged if seen.contains(Look::Attributes) => true,
+            Times::Exact | Times::Unchanged | Times::Order(..) => {
+                seen.contains(Look::Content) && !is_directory
+            }
+            Times::Ignored => false,
+        };
+        if tells_links {
+            let _ = write!(text, " links {}", self.nlink);
+        }
+        text.push_str(&self.facts.text(seen));
         for (name, found) in [
             ("content", self.content.clone().filter(|_| seen.contains(Look::Content))),
             (
@@ -269,6 +411,8 @@ impl Something {
 /// How the times of a path count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Times {
+    /// As they are, and with the time at which the inode was changed.
+    Unchanged,
     /// As they are.
     Exact,
     /// By how many of the other files were modified before it, and how many at the same time.

@@ -393,25 +393,47 @@ impl From<Operation> for Operations {
 ///
 /// A path that it replaced without a look has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
-pub struct Seen(u8);
+pub struct Seen(u16);
 
 /// Something that a command can learn of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[repr(u8)]
+#[repr(u16)]
 pub enum Look {
     /// Whether anything is there, its type, its mode and owners, and the target of a symlink.
     Existence = 1,
-    /// Its size, its times and its link count.
+    /// Its size, its times, its link count and the space that it takes.
     Attributes = 2,
     /// The bytes of a file.
     Content = 4,
     /// The names in a directory.
     Entries = 8,
+    /// Its extended attributes, access control lists among them.
+    Xattrs = 16,
+    /// Its inode flags.
+    InodeFlags = 32,
+    /// Where a file has holes.
+    Holes = 64,
+    /// What may be another though nobody has changed the file: its access time alone, or where on the disk its extents
+    /// are.
+    Transient = 128,
+    /// What making or executing something there depends on: the extended attributes and the inode flags, and how its
+    /// filesystem is mounted.
+    Place = 256,
 }
 
 impl Look {
     /// All of them, in the order of the format.
-    pub const ALL: [Look; 4] = [Look::Existence, Look::Attributes, Look::Content, Look::Entries];
+    pub const ALL: [Look; 9] = [
+        Look::Existence,
+        Look::Attributes,
+        Look::Content,
+        Look::Entries,
+        Look::Xattrs,
+        Look::InodeFlags,
+        Look::Holes,
+        Look::Transient,
+        Look::Place,
+    ];
 
     /// The word of the format.
     pub fn name(self) -> &'static str {
@@ -420,6 +442,11 @@ impl Look {
             Look::Attributes => "attributes",
             Look::Content => "content",
             Look::Entries => "entries",
+            Look::Xattrs => "xattrs",
+            Look::InodeFlags => "inode_flags",
+            Look::Holes => "holes",
+            Look::Transient => "transient",
+            Look::Place => "place",
         }
     }
 }
@@ -449,18 +476,24 @@ impl Seen {
     /// The set with `look` added.
     #[must_use]
     pub const fn with(self, look: Look) -> Seen {
-        Seen(self.0 | look as u8)
+        Seen(self.0 | look as u16)
     }
 
     /// Whether `look` is in the set.
     pub const fn contains(self, look: Look) -> bool {
-        self.0 & look as u8 != 0
+        self.0 & look as u16 != 0
     }
 
     /// The union of both sets.
     #[must_use]
     pub const fn union(self, other: Seen) -> Seen {
         Seen(self.0 | other.0)
+    }
+
+    /// The set without what only reading a file or a directory tells.
+    #[must_use]
+    pub const fn without_bytes(self) -> Seen {
+        Seen(self.0 & !(Look::Content as u16 | Look::Entries as u16))
     }
 
     /// Whether nothing was learnt.

@@ -98,8 +98,8 @@ pub struct Launching {
 pub struct InterceptionOptions<'a> {
     /// The fastest way that may be used.
     pub interception: Interception,
-    /// Whether calls matter that ask for what no path tells.
-    pub asks: bool,
+    /// Whether calls matter that do so only where a recording may be recalled.
+    pub for_recall: bool,
     /// Descriptors of which every use matters.
     pub descriptors: &'a [u32],
 }
@@ -108,9 +108,9 @@ pub struct InterceptionOptions<'a> {
 /// ends when the last copy of this value is dropped.
 pub fn spawn(program: &Program, wanted: InterceptionOptions<'_>) -> Result<Spawned, Error> {
     let pass = RandomState::new().hash_one(());
-    let InterceptionOptions { interception, asks, descriptors } = wanted;
+    let InterceptionOptions { interception, for_recall, descriptors } = wanted;
     let notifying = (interception == Interception::Notifications && has_notifications())
-        .then(|| filter::program(Actions { asks, ..Actions::NOTIFICATIONS }, pass, descriptors));
+        .then(|| filter::program(Actions { for_recall, ..Actions::NOTIFICATIONS }, pass, descriptors));
     let (socket, theirs) = seqpacket::pair()?;
     match sys::fork()? {
         Fork::Child => {
@@ -178,7 +178,7 @@ fn install(
     if let Some(listener) = notifying.and_then(|program| sys::install_filter_with_listener(program).ok()) {
         return sys::send_with_pass(socket.as_fd(), NOTIFICATIONS, listener.as_fd(), pass);
     }
-    let actions = Actions { asks: wanted.asks, ..Actions::STOPS };
+    let actions = Actions { for_recall: wanted.for_recall, ..Actions::STOPS };
     let stops = wanted.interception != Interception::EveryCall
         && sys::install_filter(&filter::program(actions, pass, wanted.descriptors)).is_ok();
     seqpacket::send(socket, if stops { STOPS } else { NO_FILTER }, None)

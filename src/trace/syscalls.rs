@@ -25,7 +25,8 @@ mod tests;
 pub use args::{Args, Sysno};
 pub use decode::{Interpretation, NATIVE_ARCH, decode, interpret};
 pub use decoded::{
-    Access, Accesses, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, SocketOperation, SocketUse, Special,
+    Access, Accesses, Asked, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, SocketOperation, SocketUse,
+    Special,
 };
 pub use open_flags::OpenFlags;
 pub use row::{Condition, ReadOnly, SyscallRow};

@@ -12,6 +12,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use rustix::fs::XattrFlags;
+
 use super::{finish_with_input, with_umask};
 use crate::support::{Place, scan};
 
@@ -41,6 +43,10 @@ const OUTPUTS: [&str; 5] = ["out", "d/out", "made/x", "other", "b"];
 /// The last two do not count, unless a program asks for them.
 const VARIABLES: [&str; 4] = ["ONE", "TWO", "SHLVL", "TMUX"];
 
+/// A default access control list: `user::rwx`, `group::r-x`, `other::rwx` (acl(5), linux/posix_acl_xattr.h).
+const DEFAULT_LIST: &[u8] =
+    b"\x02\0\0\0\x01\0\x07\0\xff\xff\xff\xff\x04\0\x05\0\xff\xff\xff\xff\x20\0\x07\0\xff\xff\xff\xff";
+
 /// A program: a shell script.
 fn script(random: &mut Random) -> String {
     let mut text = String::from("export LC_ALL=C\nPATH=path1:path2:$PATH\n");
@@ -49,7 +55,7 @@ fn script(random: &mut Random) -> String {
         let directory = *random.pick(&DIRECTORIES);
         let number = random.below(3);
         let variable = *random.pick(&VARIABLES);
-        let _ = match random.below(25) {
+        let _ = match random.below(29) {
             0 | 1 => writeln!(text, "cat {file}"),
             2 => writeln!(text, "test -e {file} && echo {file} is there"),
             3 => writeln!(text, "test -x {file} && echo {file} is executable"),
@@ -74,6 +80,11 @@ fn script(random: &mut Random) -> String {
             22 => writeln!(text, "flock -n a echo locked || echo held"),
             23 => writeln!(text, "nice; ionice"),
             24 => writeln!(text, "env | grep -E 'ONE|TMUX'"),
+            19 => writeln!(text, "getfattr -d {file}"),
+            25 => writeln!(text, "stat -c %h - < {file}"),
+            26 => writeln!(text, "cp --preserve=mode,xattr {file} {output}"),
+            27 => writeln!(text, "lsattr {file}"),
+            28 => writeln!(text, "mkdir {directory}/new; setfattr -n user.made -v {number} {output}"),
             _ => writeln!(text, "[ -d {file} ] && ls {file}; chmod 640 {output}"),
         };
     }
@@ -98,6 +109,8 @@ impl World {
         for directory in ["d", "path1", "path2"] {
             fs::create_dir(place.at(directory)).unwrap();
         }
+        // Each run alone moves it away and back, which changes its ctime: one that is busy has no times.
+        fs::set_permissions(&place.work, fs::Permissions::from_mode(0o1755)).unwrap();
         for file in FILES {
             if random.below(4) > 0 {
                 place.write(file, content(random, file));
@@ -130,7 +143,7 @@ impl World {
         let file = *random.pick(&FILES);
         let path = self.place.at(file);
         let output = *random.pick(&OUTPUTS);
-        match random.below(20) {
+        match random.below(24) {
             0 | 1 => return "nothing".to_owned(),
             2 if path.is_file() => same_size_and_time(&path),
             3 if path.is_file() => fs::write(&path, content(random, file)).unwrap(),
@@ -179,6 +192,26 @@ impl World {
             16 => self.nice = (self.nice + 1).min(19),
             17 => self.input = *random.pick(&["/dev/null", "a", "b", "d/c"]),
             18 => self.is_locked = !self.is_locked,
+            19 if path.is_file() => {
+                let value = random.below(2).to_string();
+                rustix::fs::setxattr(&path, "user.note", value.as_bytes(), XattrFlags::empty()).unwrap();
+            }
+            20 if path.is_file() => drop(rustix::fs::removexattr(&path, "user.note")),
+            21 if path.is_file() => {
+                let _ = fs::hard_link(&path, self.place.at("another"));
+            }
+            22 => {
+                let mode = *random.pick(&[0o755, 0o2755, 0o700]);
+                fs::set_permissions(self.place.at("d"), fs::Permissions::from_mode(mode)).unwrap();
+            }
+            23 => {
+                let _ = rustix::fs::setxattr(
+                    self.place.at("d"),
+                    "system.posix_acl_default",
+                    DEFAULT_LIST,
+                    XattrFlags::empty(),
+                );
+            }
             _ => return "nothing".to_owned(),
         }
         format!("{file} or so")
@@ -213,7 +246,7 @@ fn same_size_and_time(path: &Path) {
     fs::File::options().append(true).open(path).unwrap().set_times(times).unwrap();
 }
 
-/// Everything that a run has left: type, mode, content and target of each path.
+/// Everything that a run has left: type, mode, links, target, extended attributes and content of each path.
 fn left(root: &Path) -> BTreeMap<String, String> {
     let entries = scan(root).into_iter();
     entries
@@ -221,7 +254,9 @@ fn left(root: &Path) -> BTreeMap<String, String> {
             let at = &entry.present;
             let content = entry.content.map(|content| String::from_utf8_lossy(&content).into_owned());
             let name = String::from_utf8(path).unwrap();
-            (name, format!("{:o} {:?} {content:?}", at.mode, at.target))
+            // That of a directory tells how its filesystem counts.
+            let links = entry.present.nlink * u64::from(content.is_some());
+            (name, format!("{:o} {links} {:?} {:?} {content:?}", at.mode, at.target, at.xattrs))
         })
         .collect()
 }

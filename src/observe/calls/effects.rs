@@ -6,8 +6,8 @@ use crate::fs::FileStat;
 use crate::observe::capture::Threat;
 use crate::observe::ledger::apply::{CopyUp, Kind};
 use crate::observe::resolve;
-use crate::snapshot::{Operation, Operations, Seen};
-use crate::trace::syscalls::{Effect, OpenFlags};
+use crate::snapshot::{Look, Operation, Operations, Seen};
+use crate::trace::syscalls::{Asked, Effect, OpenFlags};
 
 /// What a call with an effect does to a place where something, or nothing, is.
 #[derive(Debug, Clone, Copy)]
@@ -64,6 +64,15 @@ pub fn meaning(effect: Effect, stat: Option<&FileStat>) -> Meaning {
         Effect::Open(open) => opened(open, stat),
         Effect::Query => used(existence),
         Effect::Stat => Meaning { seen: Seen::ATTRIBUTES, ..used(existence) },
+        Effect::Ask(asked) => {
+            let look = match asked {
+                Asked::Transient => Look::Transient,
+                Asked::Xattrs => Look::Xattrs,
+                Asked::InodeFlags => Look::InodeFlags,
+                Asked::Holes => Look::Holes,
+            };
+            Meaning { seen: Seen::EXISTENCE.with(look), ..used(existence) }
+        }
         Effect::MountPoint => Meaning { changes_name: true, ..used(existence) },
         Effect::ChangeDirectory | Effect::ChangeRoot => Meaning { moves: true, ..used(directory) },
         Effect::Execute => used(Operations::from(Operation::Read).with(Operation::Execute)),

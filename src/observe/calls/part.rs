@@ -306,6 +306,7 @@ impl Recording {
             Effect::Open(_)
             | Effect::Query
             | Effect::Stat
+            | Effect::Ask(_)
             | Effect::ChangeDirectory
             | Effect::ChangeRoot
             | Effect::Execute

@@ -186,6 +186,11 @@ impl Recording {
         overdue: bool,
         footprint: &mut Footprint,
     ) -> Use {
+        // Its open was the access, and a recording that is not to be recalled notes no more.
+        let is_path = matches!(access.file, FileRef::Path { .. });
+        if !is_path && matches!(access.effect, Effect::Ask(_)) && !self.ledger.notes_seen {
+            return Use::Judged;
+        }
         let traits = self.processes.traits(caller.tgid);
         let view = self.view_of(caller);
         let place = match traits.rights {

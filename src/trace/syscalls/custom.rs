@@ -2,7 +2,7 @@
 //! the other arguments are. Each function adds to what its row's operands yield.
 
 use super::args::{Args, STRUCT_MAX, address, descriptor, low, low_half};
-use super::decoded::{Access, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, Special};
+use super::decoded::{Access, Asked, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, Special};
 use super::open_flags::OpenFlags;
 use super::row::Condition;
 use crate::trace::memory::{Fault, Memory, RemoteAddr};
@@ -46,6 +46,12 @@ fn clone_flags(flags: u32, clone3: bool) -> Option<Special> {
 /// 32-bit form, FS_IOC_SETVERSION, FS_IOC_FSSETXATTR, FAT_IOCTL_SET_ATTRIBUTES.
 const METADATA_IOCTLS: [u32; 5] = [0x4008_6602, 0x4004_6602, 0x4008_7602, 0x401c_5820, 0x4004_7211];
 
+/// The ioctls that tell inode flags: FS_IOC_GETFLAGS, its 32-bit form, FS_IOC_FSGETXATTR.
+const FLAG_IOCTLS: [u32; 3] = [0x8008_6601, 0x8004_6601, 0x801c_581f];
+
+/// The ioctls that tell where on the disk the extents of a file are: FS_IOC_FIEMAP, FIBMAP.
+const EXTENT_IOCTLS: [u32; 2] = [0xc020_660b, 1];
+
 /// The ioctls that make or remove directories by a name in their structure, which are only counted:
 /// BTRFS_IOC_SUBVOL_CREATE, SUBVOL_CREATE_V2, SNAP_CREATE, SNAP_CREATE_V2, SNAP_DESTROY, SNAP_DESTROY_V2.
 ///
@@ -57,10 +63,15 @@ const COUNTED_IOCTLS: [u32; 7] =
 const OPEN_BY_HANDLE: u32 = 0xc038_586b;
 
 pub(super) const IOCTLS: &[Condition] = &{
-    let mut conditions = [Condition::Is { arg: 1, value: OPEN_BY_HANDLE }; 13];
+    let mut conditions = [Condition::Is { arg: 1, value: OPEN_BY_HANDLE }; 18];
     let mut at = 0;
     while at < conditions.len() - 1 {
-        let value = if at < 5 { METADATA_IOCTLS[at] } else { COUNTED_IOCTLS[at - 5] };
+        let value = match at {
+            0..5 => METADATA_IOCTLS[at],
+            5..12 => COUNTED_IOCTLS[at - 5],
+            12..15 => FLAG_IOCTLS[at - 12],
+            _ => EXTENT_IOCTLS[at - 15],
+        };
         conditions[at] = Condition::Is { arg: 1, value };
         at += 1;
     }
@@ -68,18 +79,19 @@ pub(super) const IOCTLS: &[Condition] = &{
 };
 
 pub(super) fn ioctl(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
-    if METADATA_IOCTLS.contains(&low(args, 1)) {
-        decoded.accesses.push(Access {
-            file: FileRef::Descriptor(descriptor(args, 0)),
-            effect: Effect::Metadata,
-            follow: true,
-            resolve: Resolve::default(),
-        });
-    } else if low(args, 1) == OPEN_BY_HANDLE {
-        decoded.special = Some(Special::UnnamedOpen { open: None });
-    } else {
-        decoded.special = Some(Special::Unmodelled);
-    }
+    let effect = match low(args, 1) {
+        operation if METADATA_IOCTLS.contains(&operation) => Effect::Metadata,
+        operation if FLAG_IOCTLS.contains(&operation) => Effect::Ask(Asked::InodeFlags),
+        operation if EXTENT_IOCTLS.contains(&operation) => Effect::Ask(Asked::Transient),
+        operation => {
+            let is_open = operation == OPEN_BY_HANDLE;
+            decoded.special =
+                Some(if is_open { Special::UnnamedOpen { open: None } } else { Special::Unmodelled });
+            return Ok(());
+        }
+    };
+    let file = FileRef::Descriptor(descriptor(args, 0));
+    decoded.accesses.push(Access { file, effect, follow: true, resolve: Resolve::default() });
     Ok(())
 }
 

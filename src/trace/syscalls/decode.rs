@@ -6,7 +6,7 @@
 //! what they can't express.
 
 use super::args::{Args, STRUCT_MAX, Sysno, address, descriptor, low, low_half};
-use super::decoded::{Access, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, SocketUse, Special};
+use super::decoded::{Access, Asked, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, SocketUse, Special};
 use super::open_flags::{OpenFlags, follows};
 use super::row::{Act, Beyond, Empty, Follow, NamedBy, Null, Operand, SyscallRow};
 use super::socket::{socket_use, unix_path};
@@ -121,6 +121,10 @@ fn access(
         },
         Act::QueryFlags(arg, flag) if low(args, arg) & flag != 0 => DIRECTORY,
         Act::QueryFlags(..) => Effect::Query,
+        Act::StatMask(arg) if low(args, arg) & (STATX_ATIME | STATX_MTIME) == STATX_ATIME => {
+            Effect::Ask(Asked::Transient)
+        }
+        Act::StatMask(_) => Effect::Stat,
         Act::ExecuteFlags(arg) if low(args, arg) & AT_EXECVE_CHECK != 0 => Effect::Query,
         Act::ExecuteFlags(_) => Effect::Execute,
     };
@@ -191,6 +195,9 @@ fn path_at(
 
 /// AT_REMOVEDIR of unlinkat.
 const AT_REMOVEDIR: u32 = 0x200;
+/// STATX_ATIME and STATX_MTIME of statx.
+const STATX_ATIME: u32 = 0x20;
+const STATX_MTIME: u32 = 0x40;
 /// AT_EXECVE_CHECK of execveat, Linux 6.14.
 const AT_EXECVE_CHECK: u32 = 0x10000;
 /// A query for a directory.

@@ -60,14 +60,30 @@ pub struct Resolve {
     pub strict: bool,
 }
 
+/// What a syscall may ask of a file beyond what stat(2) tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Asked {
+    /// What may be another though nobody has changed the file: the access time and not the modification time (statx with
+    /// such a mask), or where on the disk its extents are (FS_IOC_FIEMAP, FIBMAP).
+    Transient,
+    /// Extended attributes: the getxattr and listxattr families.
+    Xattrs,
+    /// Inode flags: FS_IOC_GETFLAGS, FS_IOC_FSGETXATTR, file_getattr.
+    InodeFlags,
+    /// Holes: lseek with SEEK_DATA or SEEK_HOLE.
+    Holes,
+}
+
 /// What a syscall does to one file or name, if it succeeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Effect {
     /// Asks whether it exists or may be used, or for a symlink's target: access, readlink, statfs, inotify_add_watch,
     /// connect, name_to_handle_at.
     Query,
-    /// Asks for its attributes, its times among them: the stat and getxattr families, file_getattr.
+    /// Asks for its attributes, its times among them: the stat family.
     Stat,
+    /// Asks for something else of it.
+    Ask(Asked),
     /// Opens it.
     Open(OpenFlags),
     /// Makes it the working directory.
@@ -226,7 +242,7 @@ impl Access {
     /// Whether this access is read-only; see [`DecodedSyscall::is_read_only`].
     pub fn is_read_only(&self) -> bool {
         match self.effect {
-            Effect::Query | Effect::Stat => true,
+            Effect::Query | Effect::Stat | Effect::Ask(_) => true,
             Effect::Open(open) => open.is_read_only() && !self.resolve.strict,
             _ => false,
         }

@@ -17,6 +17,8 @@ pub struct SyscallRow {
     pub name: &'static str,
     /// It matters only if one of these holds; if there are none, always.
     pub when: &'static [Condition],
+    /// Whether it matters only where a recording may be recalled.
+    pub for_recall: bool,
     /// What its arguments name.
     pub(super) operands: &'static [Operand],
     /// What it means beyond them.
@@ -90,7 +92,9 @@ impl SyscallRow {
         let mut read_only = ReadOnly::Always;
         for operand in self.operands {
             match operand.act {
-                Act::Is(Effect::Query | Effect::Stat) | Act::QueryFlags(..) => {}
+                Act::Is(Effect::Query | Effect::Stat | Effect::Ask(_))
+                | Act::QueryFlags(..)
+                | Act::StatMask(_) => {}
                 Act::Is(Effect::Open(open)) if open.is_read_only() => {}
                 Act::OpenFlags(arg) => read_only = ReadOnly::Unless { arg, mask: CHANGING },
                 _ => return ReadOnly::Never,
@@ -150,6 +154,8 @@ pub(super) enum Act {
     RenameToFlags(u8),
     /// A query; with the flag in this register, of a directory only, as by O_PATH with O_DIRECTORY.
     QueryFlags(u8, u32),
+    /// The stat family; the mask of statx is in this register.
+    StatMask(u8),
     /// Execution; with AT_EXECVE_CHECK (Linux 6.14) in this register, a query.
     ExecuteFlags(u8),
 }
@@ -206,12 +212,17 @@ pub(super) enum Beyond {
 }
 
 pub(super) const fn row(number: u32, name: &'static str, operands: &'static [Operand]) -> SyscallRow {
-    SyscallRow { sysno: Sysno(number), name, when: &[], operands, beyond: Beyond::Nothing }
+    SyscallRow { sysno: Sysno(number), name, when: &[], for_recall: false, operands, beyond: Beyond::Nothing }
 }
 
 impl SyscallRow {
     pub(super) const fn when(mut self, tests: &'static [Condition]) -> SyscallRow {
         self.when = tests;
+        self
+    }
+
+    pub(super) const fn for_recall(mut self) -> SyscallRow {
+        self.for_recall = true;
         self
     }
 
@@ -282,6 +293,7 @@ impl Operand {
             | Act::RenameFromFlags(arg)
             | Act::RenameToFlags(arg)
             | Act::QueryFlags(arg, _)
+            | Act::StatMask(arg)
             | Act::ExecuteFlags(arg) => vec![arg],
         });
         if let Follow::Unless(arg, _) | Follow::If(arg, _) = self.follow {

@@ -8,7 +8,7 @@
 
 use super::args::Sysno;
 use super::custom;
-use super::decoded::{Effect, SocketOperation, Special};
+use super::decoded::{Asked, Effect, SocketOperation, Special};
 use super::open_flags::OpenFlags;
 use super::row::{Act, Condition, Null, SyscallRow, address, at, fd, path, row};
 use super::socket;
@@ -38,6 +38,7 @@ const fn opened(flags: i32) -> Effect {
     Effect::Open(OpenFlags::from_raw(flags.cast_unsigned()))
 }
 
+const XATTRS: Effect = Effect::Ask(Asked::Xattrs);
 const RENAME_FROM: Effect = Effect::RenameFrom { exchange: false };
 const RENAME_TO: Effect = Effect::RenameTo { exchange: false, noreplace: false };
 
@@ -49,6 +50,10 @@ const ROWS: &[SyscallRow] = &[
     row(4, "stat", &[path(0).does(Effect::Stat)]),
     // lstat(path, statbuf)
     row(6, "lstat", &[path(0).does(Effect::Stat).nofollow()]),
+    // lseek(fd, offset, whence): SEEK_DATA, SEEK_HOLE
+    row(8, "lseek", &[fd(0).does(Effect::Ask(Asked::Holes))])
+        .when(&[is(2, libc::SEEK_DATA.unsigned_abs()), is(2, libc::SEEK_HOLE.unsigned_abs())])
+        .for_recall(),
     // ioctl(fd, op, argp)
     row(16, "ioctl", &[]).when(custom::IOCTLS).custom(custom::ioctl),
     // access(path, mode)
@@ -155,13 +160,17 @@ const ROWS: &[SyscallRow] = &[
     // fsetxattr(fd, name, value, size, flags)
     row(190, "fsetxattr", &[fd(0).does(Effect::Metadata)]),
     // getxattr(path, name, value, size)
-    row(191, "getxattr", &[path(0).does(Effect::Stat)]),
+    row(191, "getxattr", &[path(0).does(XATTRS)]),
     // lgetxattr(path, name, value, size)
-    row(192, "lgetxattr", &[path(0).does(Effect::Stat).nofollow()]),
+    row(192, "lgetxattr", &[path(0).does(XATTRS).nofollow()]),
+    // fgetxattr(fd, name, value, size)
+    row(193, "fgetxattr", &[fd(0).does(XATTRS)]).for_recall(),
     // listxattr(path, list, size)
-    row(194, "listxattr", &[path(0).does(Effect::Stat)]),
+    row(194, "listxattr", &[path(0).does(XATTRS)]),
     // llistxattr(path, list, size)
-    row(195, "llistxattr", &[path(0).does(Effect::Stat).nofollow()]),
+    row(195, "llistxattr", &[path(0).does(XATTRS).nofollow()]),
+    // flistxattr(fd, list, size)
+    row(196, "flistxattr", &[fd(0).does(XATTRS)]).for_recall(),
     // removexattr(path, name)
     row(197, "removexattr", &[path(0).does(Effect::Metadata)]),
     // lremovexattr(path, name)
@@ -255,7 +264,7 @@ const ROWS: &[SyscallRow] = &[
     // pwritev2(fd, iov, iovcnt, pos_l, pos_h, flags)
     row(328, "pwritev2", &[fd(0).does(Effect::Rewrite)]).when(&[has(5, RWF_NOAPPEND)]),
     // statx(dirfd, path, flags, mask, statxbuf)
-    row(332, "statx", &[at(0, 1).does(Effect::Stat).at_flags(2).null(Null::Empty)]),
+    row(332, "statx", &[at(0, 1).act(Act::StatMask(3)).at_flags(2).null(Null::Empty)]),
     // io_uring_setup(entries, params)
     row(425, "io_uring_setup", &[]).special(Special::IoUring),
     // open_tree(dirfd, path, flags)
@@ -295,15 +304,15 @@ const ROWS: &[SyscallRow] = &[
     // setxattrat(dirfd, path, at_flags, name, args, size)
     row(463, "setxattrat", &[at(0, 1).does(Effect::Metadata).at_flags(2).null(Null::Empty)]),
     // getxattrat(dirfd, path, at_flags, name, args, size)
-    row(464, "getxattrat", &[at(0, 1).does(Effect::Stat).at_flags(2).null(Null::Empty)]),
+    row(464, "getxattrat", &[at(0, 1).does(XATTRS).at_flags(2).null(Null::Empty)]),
     // listxattrat(dirfd, path, at_flags, list, size)
-    row(465, "listxattrat", &[at(0, 1).does(Effect::Stat).at_flags(2).null(Null::Empty)]),
+    row(465, "listxattrat", &[at(0, 1).does(XATTRS).at_flags(2).null(Null::Empty)]),
     // removexattrat(dirfd, path, at_flags, name)
     row(466, "removexattrat", &[at(0, 1).does(Effect::Metadata).at_flags(2).null(Null::Empty)]),
     // open_tree_attr(dirfd, path, flags, attr, size)
     row(467, "open_tree_attr", &[at(0, 1).at_flags(2)]).custom(custom::open_tree),
     // file_getattr(dirfd, path, attr, size, at_flags)
-    row(468, "file_getattr", &[at(0, 1).does(Effect::Stat).at_flags(4).null(Null::Empty)]),
+    row(468, "file_getattr", &[at(0, 1).does(Effect::Ask(Asked::InodeFlags)).at_flags(4).null(Null::Empty)]),
     // file_setattr(dirfd, path, attr, size, at_flags)
     row(469, "file_setattr", &[at(0, 1).does(Effect::Metadata).at_flags(4).null(Null::Empty)]),
 ];

@@ -693,3 +693,17 @@ fn a_read_only_row_decodes_to_a_read_only_syscall() {
     assert_eq!(read_only("chdir"), ReadOnly::Never);
     assert!(matches!(read_only("openat"), ReadOnly::Unless { arg: 2, .. }));
 }
+
+#[test]
+fn what_is_asked_of_a_file_is_told_apart() {
+    let asks = Effect::Ask;
+    assert_eq!(call("getxattr").path("f").accesses(), [cwd("f", asks(Asked::Xattrs))]);
+    assert_eq!(call("fgetxattr").int(3).accesses(), [fd(3, asks(Asked::Xattrs))]);
+    assert_eq!(call("lseek").int(3).word(0).int(libc::SEEK_HOLE).accesses(), [fd(3, asks(Asked::Holes))]);
+    let ioctl = |operation: u64| call("ioctl").int(3).word(operation).accesses();
+    assert_eq!(ioctl(0x8008_6601), [fd(3, asks(Asked::InodeFlags))], "FS_IOC_GETFLAGS");
+    assert_eq!(ioctl(0xc020_660b), [fd(3, asks(Asked::Transient))], "FS_IOC_FIEMAP");
+    let statx = |mask: u64| call("statx").cwd().path("f").int(0).word(mask).accesses();
+    assert_eq!(statx(0x20), [cwd("f", asks(Asked::Transient))], "STATX_ATIME");
+    assert_eq!(statx(0x7ff), [cwd("f", Effect::Stat)], "STATX_BASIC_STATS");
+}
