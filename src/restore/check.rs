@@ -43,14 +43,23 @@ impl UnnamedFiles {
     }
 }
 
-/// Reads all content that the plan needs; returns which of it is unavailable, and what was written on the way.
+/// What came of the check.
+#[derive(Debug)]
+pub struct Checked {
+    /// The contents that are unavailable, by path.
+    pub unavailable: Vec<(Vec<u8>, Unavailable)>,
+    /// What was written on the way.
+    pub files: UnnamedFiles,
+}
+
+/// Reads all content that the plan needs.
 pub fn check_contents(
     input: &PlanInput,
     plan: &RestorePlan,
     contents: &Contents,
     root: &Root,
     progress: &dyn RestoreProgress,
-) -> Result<(Vec<(Vec<u8>, Unavailable)>, UnnamedFiles), Error> {
+) -> Result<Checked, Error> {
     let is_needed = |step: &&Step| needs_content(input, step.record, &step.action);
     let needed: Vec<&Step> = plan.steps.iter().filter(is_needed).collect();
     let checker =
@@ -69,7 +78,7 @@ pub fn check_contents(
             Err(error) => return Err(error.into()),
         }
     }
-    Ok((unavailable, UnnamedFiles(Mutex::new(files))))
+    Ok(Checked { unavailable, files: UnnamedFiles(Mutex::new(files)) })
 }
 
 /// The room that everything else of the restore may need on a filesystem: for the rescue, and for new files.

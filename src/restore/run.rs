@@ -117,8 +117,8 @@ pub fn run(
         return Ok(outcome);
     }
 
-    let (unavailable, unnamed) = check_contents(&input, &plan, &contents, &root, progress)?;
-    outcome.unavailable = unavailable;
+    let checked = check_contents(&input, &plan, &contents, &root, progress)?;
+    outcome.unavailable = checked.unavailable;
     outcome.is_refused = !outcome.unavailable.is_empty();
     if outcome.is_refused {
         return Ok(outcome);
@@ -157,7 +157,7 @@ pub fn run(
         plan: &plan,
         root: &root,
         contents: &contents,
-        unnamed: &unnamed,
+        unnamed: &checked.files,
         journal: &journal,
         times: &times,
     };
