@@ -164,7 +164,7 @@ const CHANGES: &[Change] = &[
     },
     Change {
         prepare: "echo f > f; sync f",
-        command: "filefrag -v f",
+        command: "PATH=$PATH:/usr/sbin; filefrag -v f",
         reset: "true",
         change: "cp f g; sync g; cat g > f; sync f",
         recall: May::Refuse,
