@@ -15,7 +15,6 @@ use std::time::Instant;
 
 use agent_snapshot::library::log::{self, Changes, Entry, Event};
 use agent_snapshot::snapshot::change::PathEffect;
-use agent_snapshot::snapshot::secrets::Secrets;
 use agent_snapshot::snapshot::wire::write_manifest;
 use agent_snapshot::snapshot::{
     Digest, Exec, FileRecord, FileType, Header, NetworkAddress, NetworkOperation, NetworkUse, Operation,
@@ -87,11 +86,10 @@ fn library(root: &Path, exported: &Path, count: usize) {
 /// Writes the recordings, and returns how many rows and bytes the tables have.
 fn simulate(directory: &Path, count: usize) -> (usize, u64) {
     let mut tables = Tables::new(directory);
-    let secrets = Secrets::default();
     let (mut rows, mut bytes) = (0, 0);
     for number in 0..count {
         let (header, files) = recording(number, 1000);
-        let added = tables.add(&header, files.iter().collect(), &secrets).expect("write").expect("it is new");
+        let added = tables.add(&header, files.iter().collect()).expect("write").expect("it is new");
         rows += added.rows.iter().sum::<usize>();
         bytes += added.bytes;
     }

@@ -2,7 +2,7 @@
 //!
 //! A recording is one file in each table, `table=TABLE/date=DATE/ID.parquet`, which is not written again. A file gets
 //! its name when it is complete and on the disk, and that of `recordings` comes last. Bytes of files are not in the
-//! tables, nor is what is taken for a secret. Prints nothing, and knows no tracing.
+//! tables, and secrets were taken out of the recording before (`snapshot::secrets`). Prints nothing, and knows no tracing.
 //!
 //! - `columns.rs`: the columns of each table, and their values.
 //! - `writer.rs`: from rows to Parquet.
@@ -22,7 +22,6 @@ use rustix::io::Errno;
 use tempfile::TempPath;
 
 use self::columns::{Subject, parse_time};
-use crate::snapshot::secrets::Secrets;
 use crate::snapshot::{Error, FileRecord, Header, SnapshotKind, printable};
 
 /// The names of the tables. A recording is there once its file is in the first one.
@@ -81,15 +80,10 @@ impl Tables {
     /// # Errors
     /// It is no recording, its identifier or time can't be part of the name of a file, or a file can't be written: then
     /// nothing of it is there.
-    pub fn add(
-        &mut self,
-        header: &Header,
-        records: Vec<&FileRecord>,
-        secrets: &Secrets,
-    ) -> Result<Option<Added>, Error> {
+    pub fn add(&mut self, header: &Header, records: Vec<&FileRecord>) -> Result<Option<Added>, Error> {
         check(header)?;
         let date = date(&header.started_at)?;
-        let subject = Subject::new(header, records, secrets)?;
+        let subject = Subject::new(header, records)?;
         self.lock().map_err(Error::io("write", &self.directory))?;
         let path_in = |table: &str| self.partition(table, &date).join(format!("{}.parquet", header.id));
         let last = path_in(TABLES[0]);

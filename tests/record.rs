@@ -20,6 +20,7 @@ mod network;
 mod notifications;
 mod own_program;
 mod permissions;
+mod planted;
 mod rename;
 mod resources;
 mod running;

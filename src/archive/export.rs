@@ -1,6 +1,5 @@
 //! Writes a snapshot as an archive, whose bytes depend on the snapshot alone.
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Cursor, Read, Write};
@@ -10,14 +9,12 @@ use sha2::{Digest as _, Sha256};
 use tar::{EntryType, Header as TarHeader};
 
 use super::compression::{ArchiveCompression, Packer};
-use super::redact::Redaction;
 use super::tree::{self, LeftOut, TreeEntry};
 use crate::snapshot::blobs::{BlobWriter, Compression};
 use crate::snapshot::layout::{BLOBS, MANIFEST};
-use crate::snapshot::secrets::Secrets;
 use crate::snapshot::source::Contents;
 use crate::snapshot::wire::write_manifest;
-use crate::snapshot::{Digest, Error, FileRecord, FileType, Snapshot, State};
+use crate::snapshot::{Digest, Error, FileRecord, FileType, Header, Snapshot, State};
 
 /// A tar consists of blocks of this size.
 pub const BLOCK: usize = 512;
@@ -26,8 +23,6 @@ pub const LONG_NAME: &[u8] = b"././@LongLink";
 
 /// How a snapshot is exported.
 pub struct ExportOptions<'a> {
-    /// What is withheld; without it nothing is.
-    pub secrets: Option<&'a Secrets>,
     /// How the archive is compressed.
     pub compression: ArchiveCompression,
     /// Whether it has the recorded files as a tree, too.
@@ -43,31 +38,23 @@ pub struct Exported {
     pub bytes: u64,
     /// The digest of the archive.
     pub digest: Digest,
-    /// The paths of which something was withheld.
-    pub withheld: Vec<Vec<u8>>,
-    /// Whether words of command lines were masked, which the recording has.
-    pub masked: bool,
     /// What the tree lacks.
     pub left_out: Vec<LeftOut>,
 }
 
-/// Writes `snapshot` to `out`.
+/// Writes `snapshot` to `out`, with all that it has: what is not for others was taken out of it before.
 ///
 /// # Errors
 /// The snapshot is damaged, or `out` fails, which is [`Error::Sink`].
 pub fn export(snapshot: &Snapshot, options: &ExportOptions, out: impl Write) -> Result<Exported, Error> {
     let records = snapshot.records();
     let contents = Contents::new(snapshot);
-    let redaction = Redaction::new(&records, options.secrets, &contents);
-    let header = redaction.header(snapshot.header());
-    let exported = || records.iter().enumerate().map(|(number, record)| redaction.record(number, record));
-    let is_other = |(record, exported): &(&&FileRecord, Cow<FileRecord>)| ***record != **exported;
-    let withheld = records.iter().zip(exported()).filter(is_other).map(|(record, _)| record.path.clone());
-    let withheld: Vec<_> = withheld.collect();
-    let keys: HashSet<String> = exported().flat_map(|record| blobs(&record)).collect();
+    // Where it was imported concerns nobody else.
+    let header = Header { imported: false, ..snapshot.header().clone() };
+    let keys: HashSet<&str> = records.iter().flat_map(|record| blobs(record)).collect();
     let blobs = exported_blobs(snapshot, &keys, options.scratch)?;
     let mut manifest = Cursor::new(Vec::new());
-    write_manifest(&mut manifest, &header, exported()).map_err(Error::io("write", MANIFEST))?;
+    write_manifest(&mut manifest, &header, records.iter().copied()).map_err(Error::io("write", MANIFEST))?;
     let manifest = manifest.into_inner();
 
     let time = header.finished_at.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
@@ -83,34 +70,22 @@ pub fn export(snapshot: &Snapshot, options: &ExportOptions, out: impl Write) -> 
     }
     let mut left_out = Vec::new();
     if options.expand {
-        let exported: Vec<_> = exported().collect();
-        for entry in tree::entries(exported.iter().map(AsRef::as_ref), |one| left_out.push(one)) {
-            tar.tree_entry(entry, &exported[entry.record], &contents, &mut left_out)?;
+        for entry in tree::entries(records.iter().copied(), |one| left_out.push(one)) {
+            tar.tree_entry(entry, records[entry.record], &contents, &mut left_out)?;
         }
     }
     let out = tar.finish()?;
-    let recorded = snapshot.header();
-    Ok(Exported {
-        bytes: out.bytes,
-        digest: Digest::Sha256(out.hasher.finalize().into()),
-        withheld,
-        masked: header.command != recorded.command || header.processes != recorded.processes,
-        left_out,
-    })
+    Ok(Exported { bytes: out.bytes, digest: Digest::Sha256(out.hasher.finalize().into()), left_out })
 }
 
 /// The keys that a record names.
-fn blobs(record: &FileRecord) -> Vec<String> {
+fn blobs(record: &FileRecord) -> impl Iterator<Item = &str> {
     let states = [&record.before, &record.after].into_iter().filter_map(State::present);
-    states.filter_map(|present| present.blob.clone()).collect()
+    states.filter_map(|present| present.blob.as_deref())
 }
 
 /// The file with these blobs, and no other bytes: rows that nobody names may be those of a secret.
-fn exported_blobs(
-    snapshot: &Snapshot,
-    keys: &HashSet<String>,
-    scratch: &Path,
-) -> Result<Option<File>, Error> {
+fn exported_blobs(snapshot: &Snapshot, keys: &HashSet<&str>, scratch: &Path) -> Result<Option<File>, Error> {
     if keys.is_empty() {
         return Ok(None);
     }

@@ -24,7 +24,7 @@ use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::{ContentId, content_id, state};
 use crate::snapshot::digest::digest_file;
 use crate::snapshot::layout::MANIFEST;
-use crate::snapshot::secrets::{Secrets, mask};
+use crate::snapshot::secrets::{CommandLines, Redacted, redacted};
 use crate::snapshot::wire::shown;
 use crate::snapshot::{
     Digest, Exec, FileRecord, Header, NetworkAddress, NetworkUse, Operations, RecordedProcess, Snapshot,
@@ -36,6 +36,7 @@ pub fn run(args: &Attest, console: &mut Console) -> VerbResult {
     let secrets = config::secrets().map_err(UsageError)?;
     let snapshot = open(&args.snap, &args.access, console)?;
     require_inputs(&snapshot, "attest")?;
+    let Redacted { snapshot, .. } = redacted(snapshot, &secrets, CommandLines::Masked);
     let header = snapshot.header();
     let gaps: Vec<_> = header.warnings.iter().filter(|warning| warning.lost).collect();
     let is_complete = header.complete && !header.running;
@@ -53,7 +54,7 @@ pub fn run(args: &Attest, console: &mut Console) -> VerbResult {
     }
     let statement = Statement {
         r#type: "https://in-toto.io/Statement/v1",
-        subject: subjects(&snapshot, &args.subject, &secrets)?,
+        subject: subjects(&snapshot, &args.subject)?,
         predicate_type: "https://in-toto.io/attestation/runtime-trace/v0.2",
         predicate: Predicate {
             monitor: Monitor {
@@ -76,7 +77,7 @@ pub fn run(args: &Attest, console: &mut Console) -> VerbResult {
             monitor_log: MonitorLog {
                 process: header.processes.iter().map(Process::new).collect(),
                 network: network(header),
-                file_access: snapshot.files().iter().flat_map(|record| accesses(record, &secrets)).collect(),
+                file_access: snapshot.files().iter().flat_map(accesses).collect(),
             },
             metadata: Metadata {
                 build_started_on: &header.started_at,
@@ -90,15 +91,9 @@ pub fn run(args: &Attest, console: &mut Console) -> VerbResult {
 
 /// The files that the attestation is about: the named ones, or else all that the command changed and left; the
 /// manifest, if it left none.
-fn subjects<'s>(
-    snapshot: &'s Snapshot,
-    names: &[OsString],
-    secrets: &Secrets,
-) -> anyhow::Result<Vec<ResourceDescriptor<'s>>> {
+fn subjects<'s>(snapshot: &'s Snapshot, names: &[OsString]) -> anyhow::Result<Vec<ResourceDescriptor<'s>>> {
     let left = |record: &'s FileRecord| {
-        let digest = content_id(record, Side::After)
-            .filter(|_| !is_secret(record, secrets))
-            .map(|id| digest_set(&id))?;
+        let digest = content_id(record, Side::After).map(|id| digest_set(&id))?;
         Some(ResourceDescriptor { name: shown(&record.path), digest: Some(digest), annotations: None })
     };
     if !names.is_empty() {
@@ -127,11 +122,6 @@ fn subjects<'s>(
     Ok(vec![ResourceDescriptor { name: MANIFEST.into(), digest, annotations: None }])
 }
 
-/// Whether the file may be a secret, of which a digest would tell. Whether a `*.pem` has a private key is not looked up.
-fn is_secret(record: &FileRecord, secrets: &Secrets) -> bool {
-    secrets.is_secret(&record.path, || true)
-}
-
 /// The names of in-toto's DigestSet.
 fn digest_set(id: &ContentId) -> BTreeMap<&'static str, String> {
     let (name, value) = match id {
@@ -143,12 +133,11 @@ fn digest_set(id: &ContentId) -> BTreeMap<&'static str, String> {
 }
 
 /// The states of a path: the one before, and the one after if the command changed it.
-fn accesses<'s>(record: &'s FileRecord, secrets: &Secrets) -> Vec<ResourceDescriptor<'s>> {
+fn accesses(record: &FileRecord) -> Vec<ResourceDescriptor<'_>> {
     let is_changed = record.operations.intersects(Operations::CHANGES);
-    let is_secret = is_secret(record, secrets);
     let sides = [Some(Side::Before), is_changed.then_some(Side::After)];
     let access = |side| {
-        let digest = content_id(record, side).filter(|_| !is_secret).map(|id| digest_set(&id));
+        let digest = content_id(record, side).map(|id| digest_set(&id));
         let annotations = AccessAnnotations {
             state: side.name(),
             r#type: match state(record, side) {
@@ -303,9 +292,10 @@ struct Program<'s> {
 
 impl<'s> Program<'s> {
     fn new(exec: &'s Exec) -> Program<'s> {
-        let masked = mask(&exec.argv);
-        let argv = masked.as_ref().unwrap_or(&exec.argv);
-        Program { exe: shown(&exec.exe), argv: argv.iter().map(|word| shown(word).into_owned()).collect() }
+        Program {
+            exe: shown(&exec.exe),
+            argv: exec.argv.iter().map(|word| shown(word).into_owned()).collect(),
+        }
     }
 }
 

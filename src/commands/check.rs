@@ -21,8 +21,7 @@ use crate::fs;
 use crate::policy::{
     CompiledPolicy, Finding, FindingSubject, PolicyPlaces, PolicyReport, PolicyVerdict, RuleWords, judge,
 };
-use crate::snapshot::blobs::Side;
-use crate::snapshot::secrets::{self, PrivateKeyFinder};
+use crate::snapshot::secrets::{ContentSign, LIMIT, has_sign, recorded_sign};
 use crate::snapshot::source::Contents;
 use crate::snapshot::{BlobOmitted, FileRecord, Header, Present, Snapshot, SnapshotKind, State, live};
 use text::{FindingText, Process};
@@ -45,7 +44,8 @@ pub fn run(args: &PolicyCheck, console: &mut Console) -> VerbResult {
         return Err(UsageError("a rescue has no command that could be checked".to_owned()).into());
     }
     let policy = places(header).and_then(|places| compiled(&words, &places)).map_err(UsageError)?;
-    let report = judge(&snapshot, &policy, &|record| has_private_key(&snapshot, record));
+    let contents = Contents::new(&snapshot);
+    let report = judge(&snapshot, &policy, &|record, sign| may_have(record, &contents, sign));
     let verdict = report.verdict(args.allow_incomplete);
     if args.sarif {
         sarif::write(header, &report, verdict, console)?;
@@ -75,7 +75,8 @@ fn state_of(path: &[u8]) -> Option<Present> {
 pub fn judged(snapshot: &Snapshot, policy: &CompiledPolicy) -> (Vec<String>, PolicyVerdict) {
     /// How many findings are told.
     const TOLD: usize = 20;
-    let report = judge(snapshot, policy, &|record| has_private_key(snapshot, record));
+    let contents = Contents::new(snapshot);
+    let report = judge(snapshot, policy, &|record, sign| may_have(record, &contents, sign));
     let header = snapshot.header();
     let findings = &report.findings;
     let mut lines: Vec<String> =
@@ -105,26 +106,22 @@ fn places(header: &Header) -> Result<PolicyPlaces, String> {
     Ok(places)
 }
 
-/// Whether the file of a record has a private key; yes, if nobody knows.
-fn has_private_key(snapshot: &Snapshot, record: &FileRecord) -> bool {
+/// Whether the content of a record's file has what makes it a secret. If nobody knows, that is so of a file whose name says
+/// that it may.
+fn may_have(record: &FileRecord, contents: &Contents, sign: ContentSign) -> bool {
     let is_withheld = |state: &State| {
         state.present().is_some_and(|present| present.blob_omitted == Some(BlobOmitted::Withheld))
     };
     if is_withheld(&record.before) || is_withheld(&record.after) {
         return true;
     }
-    let contents = Contents::new(snapshot);
-    let found: Vec<bool> = [Side::Before, Side::After]
-        .into_iter()
-        .filter_map(|side| {
-            let mut finder = PrivateKeyFinder::default();
-            contents.copy(record, side, &mut finder).ok().map(|_| finder.has_found())
-        })
-        .collect();
-    if !found.is_empty() {
-        return found.contains(&true);
-    }
-    crate::fs::open_regular(&record.path).and_then(secrets::has_private_key).unwrap_or(true)
+    let is_named_so = sign != ContentSign::Key;
+    let live = || {
+        let file = crate::fs::open_regular(&record.path)?;
+        let is_read = is_named_so || file.metadata()?.len() <= LIMIT;
+        if is_read { has_sign(file, sign) } else { Ok(false) }
+    };
+    recorded_sign(record, contents, sign).unwrap_or_else(|| live().unwrap_or(is_named_so))
 }
 
 fn print(

@@ -17,7 +17,8 @@ use super::open::{open, open_or_last};
 use super::out::Console;
 use crate::cli::Report;
 use crate::snapshot::printable;
-use model::{Redaction, Section};
+use crate::snapshot::secrets::{CommandLines, redacted};
+use model::Section;
 
 /// What `--json` prints.
 #[derive(Serialize)]
@@ -33,26 +34,28 @@ pub fn run(args: &Report, console: &mut Console) -> VerbResult {
     if args.json && output.is_none() {
         return Err(UsageError("--json is about a file, and -o names standard output".to_owned()).into());
     }
-    let redaction =
-        Redaction { masks_arguments: !args.no_redact, secrets: config::secrets().map_err(UsageError)? };
+    let secrets = config::secrets().map_err(UsageError)?;
+    let command_lines = if args.no_redact { CommandLines::Whole } else { CommandLines::Masked };
     // Before the work, so that a name that is taken is told at once.
     let file = output.map(|path| NewFile::create(path, args.force)).transpose()?;
     let snapshots = match args.snaps.as_slice() {
         [] => vec![open_or_last(None, &args.access, console)?],
         snaps => snaps.iter().map(|snap| open(snap, &args.access, console)).collect::<anyhow::Result<_>>()?,
     };
+    let shown = snapshots.into_iter().map(|snapshot| redacted(snapshot, &secrets, command_lines).snapshot);
+    let snapshots: Vec<_> = shown.collect();
     let text = if args.markdown {
         let mut left = snapshots.len();
         let mut text = String::new();
         for snapshot in &snapshots {
-            let section = Section::new(snapshot, &redaction)?;
+            let section = Section::new(snapshot)?;
             let room = (markdown::LIMIT - text.len()) / left;
             text += &markdown::section(&section, room);
             left -= 1;
         }
         text
     } else {
-        let sections = snapshots.iter().map(|snapshot| Section::new(snapshot, &redaction));
+        let sections = snapshots.iter().map(Section::new);
         page::page(&sections.collect::<anyhow::Result<Vec<_>>>()?)?
     };
     match file {

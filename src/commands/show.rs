@@ -25,10 +25,11 @@ use super::out::{Console, style};
 use super::paths::{Selection, number_of_paths, quoted};
 use crate::cli::Show;
 use crate::snapshot::Snapshot;
+use crate::snapshot::secrets::masked;
 
 /// Shows all of the snapshot or what the options select.
 pub fn run(args: &Show, console: &mut Console) -> VerbResult {
-    let snapshot = open_or_session(args.snap.as_deref(), &args.access, console)?;
+    let snapshot = masked(open_or_session(args.snap.as_deref(), &args.access, console)?);
     if let Some(id) = args.process
         && !snapshot.header().processes.iter().any(|process| process.id == id)
     {

@@ -9,6 +9,7 @@ use super::rules::{CompiledPolicy, PathRule, PolicyPlaces, RuleWord};
 use crate::git::below;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::compare::LinkedFile;
+use crate::snapshot::secrets::ContentSign;
 use crate::snapshot::{
     FileRecord, FileType, Header, LeftOutChange, NetworkUse, Operation, Operations, Snapshot, State,
     Suppressed, WarningKind,
@@ -113,11 +114,11 @@ impl PolicyReport {
     }
 }
 
-/// Judges a recording. `has_private_key` tells whether the content of a file has a private key.
+/// Judges a recording. `has` tells whether the content of a file has what makes it a secret.
 pub fn judge(
     snapshot: &Snapshot,
     policy: &CompiledPolicy,
-    has_private_key: &dyn Fn(&FileRecord) -> bool,
+    has: &dyn Fn(&FileRecord, ContentSign) -> bool,
 ) -> PolicyReport {
     let header = snapshot.header();
     let writes = Writes { policy };
@@ -154,7 +155,7 @@ pub fn judge(
             names.others(&record.path)
         };
         for name in std::iter::once(record.path.as_slice()).chain(others).filter(|_| !reads.is_empty()) {
-            if let Some(rule) = policy.forbids_reading(name, record, has_private_key) {
+            if let Some(rule) = policy.forbids_reading(name, record, has) {
                 add(by_name(name, RuleWord::DenyRead, Some(rule.text.clone()), reads, record));
             }
         }
@@ -216,8 +217,8 @@ impl Writes<'_> {
     /// Why a path may not be changed.
     fn forbid(&self, path: &[u8]) -> Option<Forbidden> {
         // By its name alone: what is changed may be a private key.
-        let matches = |rule: &&PathRule| rule.matches(path, || true);
-        self.forbidden(matches, |rule| rule.matches(path, || false))
+        let matches = |rule: &&PathRule| rule.matches(path, |sign| sign != ContentSign::Key);
+        self.forbidden(matches, |rule| rule.matches(path, |_| false))
     }
 
     /// Why something beneath a directory may not be changed.

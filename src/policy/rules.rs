@@ -5,7 +5,7 @@
 use super::glob::{PathGlob, check};
 use super::names::NamedFile;
 use super::net::AddressRule;
-use crate::snapshot::secrets::Secrets;
+use crate::snapshot::secrets::{ContentSign, Secrets};
 use crate::snapshot::{FileRecord, Header, NetworkUse, Present, printable};
 
 /// The word that a rule begins with.
@@ -106,11 +106,11 @@ pub(super) enum PathMatch {
 }
 
 impl PathRule {
-    /// Whether it means a path; `has_private_key` tells whether a file that may have a private key has one.
-    pub fn matches(&self, path: &[u8], has_private_key: impl FnOnce() -> bool) -> bool {
+    /// Whether it means a path; `has` tells whether the content of the file has what makes it a secret.
+    pub fn matches(&self, path: &[u8], has: impl FnOnce(ContentSign) -> bool) -> bool {
         match &self.paths {
             PathMatch::Globs(globs) => globs.iter().any(|glob| glob.matches(path)),
-            PathMatch::Secrets(secrets) => secrets.is_secret(path, has_private_key),
+            PathMatch::Secrets(secrets) => secrets.is_secret(path, has),
         }
     }
 
@@ -118,7 +118,7 @@ impl PathRule {
     pub fn matches_all_beneath(&self, directory: &[u8]) -> bool {
         match &self.paths {
             PathMatch::Globs(globs) => globs.iter().any(|glob| glob.matches_all_beneath(directory)),
-            PathMatch::Secrets(secrets) => secrets.is_secret(directory, || false),
+            PathMatch::Secrets(secrets) => secrets.is_secret_by_name(directory),
         }
     }
 
@@ -198,7 +198,7 @@ impl CompiledPolicy {
 
     /// Whether a path may not be read, as far as its name tells.
     pub fn may_forbid_reading(&self, path: &[u8]) -> bool {
-        self.deny_read.iter().any(|rule| rule.matches(path, || true))
+        self.deny_read.iter().any(|rule| rule.matches(path, |sign| sign != ContentSign::Key))
     }
 
     /// The rule that forbids reading what a record is about, by this name of it.
@@ -206,9 +206,9 @@ impl CompiledPolicy {
         &self,
         path: &[u8],
         record: &FileRecord,
-        has_private_key: &dyn Fn(&FileRecord) -> bool,
+        has: &dyn Fn(&FileRecord, ContentSign) -> bool,
     ) -> Option<&PathRule> {
-        self.deny_read.iter().find(|rule| rule.matches(path, || has_private_key(record)))
+        self.deny_read.iter().find(|rule| rule.matches(path, |sign| has(record, sign)))
     }
 
     /// The rule that forbids the use of an address.
@@ -328,10 +328,10 @@ mod tests {
         ] {
             let rule = allowed(text, &places()).unwrap();
             for path in matching {
-                assert!(rule.matches(path.as_bytes(), || false), "{text} {path}");
+                assert!(rule.matches(path.as_bytes(), |_| false), "{text} {path}");
             }
             for path in others {
-                assert!(!rule.matches(path.as_bytes(), || false), "{text} {path}");
+                assert!(!rule.matches(path.as_bytes(), |_| false), "{text} {path}");
             }
         }
     }
@@ -349,7 +349,7 @@ mod tests {
             ..RuleWords::default()
         };
         let policy = CompiledPolicy::new(&words, &places(), &resolve).unwrap();
-        let matches = |rule: &PathRule, path: &str| rule.matches(path.as_bytes(), || false);
+        let matches = |rule: &PathRule, path: &str| rule.matches(path.as_bytes(), |_| false);
         assert!(["/link/x", "/real/x"].iter().all(|path| matches(&policy.deny_write[0], path)));
         assert!(["/home/me/x.o", "/data/me/x.o"].iter().all(|path| matches(&policy.allow_write[0], path)));
     }
@@ -358,7 +358,7 @@ mod tests {
     fn without_a_working_tree_the_workspace_is_the_start_directory() {
         let places = PolicyPlaces { working_tree: None, ..places() };
         let rule = allowed("@workspace", &places).unwrap();
-        assert!(rule.matches(b"/w/sub/x", || false) && !rule.matches(b"/w/x", || false));
+        assert!(rule.matches(b"/w/sub/x", |_| false) && !rule.matches(b"/w/x", |_| false));
     }
 
     #[test]

@@ -14,7 +14,6 @@ use super::writer::{Column, Kind, Shape, Value, file};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::compare::{content_id, state};
-use crate::snapshot::secrets::{Secrets, mask};
 use crate::snapshot::wire::shown;
 use crate::snapshot::{
     Error, FileRecord, GitRepository, GitStatus, Header, NetworkAddress, NetworkUse, Operation, Operations,
@@ -31,7 +30,6 @@ pub struct Subject<'s> {
 
 struct RecordingRow<'s> {
     header: &'s Header,
-    command: Cow<'s, [Vec<u8>]>,
     started_at: Timestamp,
     finished_at: Timestamp,
     /// The repository of the working tree.
@@ -42,8 +40,6 @@ struct FileRow<'s> {
     recording: &'s str,
     record: &'s FileRecord,
     uses: Vec<Use<'s>>,
-    /// Whether it is taken for a secret, of which a digest or a target would tell.
-    is_secret: bool,
 }
 
 /// What a process did with a path, and the program that it executed then.
@@ -58,7 +54,6 @@ struct Use<'s> {
 struct ProcessRow<'s> {
     recording: &'s str,
     process: &'s RecordedProcess,
-    argv: Cow<'s, [Vec<u8>]>,
     started_at: Option<Timestamp>,
     ended_at: Option<Timestamp>,
 }
@@ -69,27 +64,18 @@ struct NetworkRow<'s> {
 }
 
 impl<'s> Subject<'s> {
-    /// The rows of a recording, without what `secrets` withholds.
+    /// The rows of a recording.
     ///
     /// # Errors
     /// A time is none.
-    pub fn new(
-        header: &'s Header,
-        records: Vec<&'s FileRecord>,
-        secrets: &Secrets,
-    ) -> Result<Subject<'s>, Error> {
+    pub fn new(header: &'s Header, records: Vec<&'s FileRecord>) -> Result<Subject<'s>, Error> {
         let started_at = parse_time(&header.started_at)?;
         let programs: HashMap<u32, &[u8]> =
             header.processes.iter().map(|process| (process.id, process.image.exe.as_slice())).collect();
         let recording = header.id.as_str();
         let mut files: Vec<FileRow<'_>> = records
             .into_iter()
-            .map(|record| FileRow {
-                recording,
-                record,
-                uses: uses(record, &programs),
-                is_secret: secrets.is_secret(&record.path, || true),
-            })
+            .map(|record| FileRow { recording, record, uses: uses(record, &programs) })
             .collect();
         // As the text is sorted, which is not that of the bytes where these are not UTF-8.
         files.sort_by(|one, other| shown(&one.record.path).cmp(&shown(&other.record.path)));
@@ -100,7 +86,6 @@ impl<'s> Subject<'s> {
         let process = |process: &'s RecordedProcess| ProcessRow {
             recording,
             process,
-            argv: masked(&process.image.argv),
             started_at: at(process.started_us),
             ended_at: at(process.ended_us),
         };
@@ -108,7 +93,6 @@ impl<'s> Subject<'s> {
         Ok(Subject {
             recording: RecordingRow {
                 header,
-                command: masked(&header.command),
                 started_at,
                 finished_at: parse_time(&header.finished_at)?,
                 repository: header.git_repositories.iter().find(is_own),
@@ -150,10 +134,6 @@ fn uses<'s>(record: &'s FileRecord, programs: &HashMap<u32, &'s [u8]>) -> Vec<Us
         operations: Some(used.operations),
     };
     record.uses.iter().map(known).collect()
-}
-
-fn masked(argv: &[Vec<u8>]) -> Cow<'_, [Vec<u8>]> {
-    mask(argv).map_or(Cow::Borrowed(argv), Cow::Owned)
 }
 
 fn column<R>(name: &'static str, kind: Kind, shape: Shape, value: fn(&R) -> Value<'_>) -> Column<R> {
@@ -206,8 +186,8 @@ fn recordings<'s>() -> Vec<Column<RecordingRow<'s>>> {
         column("kernel", Text, One, |row| (&row.header.host.kernel).into()),
         column("uid", Integer, One, |row| row.header.uid.into()),
         column("gid", Integer, One, |row| row.header.gid.into()),
-        column("command", Text, List, |row| texts(&row.command)),
-        column("command_bytes", Bytes, ListOrNull, |row| words_bytes(&row.command)),
+        column("command", Text, List, |row| texts(&row.header.command)),
+        column("command_bytes", Bytes, ListOrNull, |row| words_bytes(&row.header.command)),
         column("start_cwd", Text, One, |row| text(&row.header.start_cwd)),
         column("start_cwd_bytes", Bytes, OneOrNull, |row| bytes(Some(&row.header.start_cwd))),
         column("working_tree", Text, OneOrNull, |row| text_if_any(row.header.working_tree.as_deref())),
@@ -359,29 +339,23 @@ impl FileRow<'_> {
     }
 
     fn digest(&self, side: Side) -> Value<'_> {
-        let id = content_id(self.record, side).filter(|_| !self.is_secret);
-        id.map(|id| Cow::from(id.to_string())).into()
+        content_id(self.record, side).map(|id| Cow::from(id.to_string())).into()
     }
 
     fn omitted(&self, side: Side) -> Value<'_> {
         self.present(side).and_then(|present| present.blob_omitted).map(|why| why.name()).into()
     }
 
-    fn target_of(&self, side: Side) -> Option<Cow<'_, [u8]>> {
-        let target = self.present(side)?.target.as_ref().filter(|_| !self.is_secret)?;
-        let masked = mask(std::slice::from_ref(target)).map(|words| words.concat());
-        Some(masked.map_or(Cow::Borrowed(target.as_slice()), Cow::Owned))
+    fn target_of(&self, side: Side) -> Option<&[u8]> {
+        self.present(side)?.target.as_deref()
     }
 
     fn target(&self, side: Side) -> Value<'_> {
-        self.target_of(side).map(|target| Cow::from(shown(&target).into_owned())).into()
+        text_if_any(self.target_of(side))
     }
 
     fn target_bytes(&self, side: Side) -> Value<'_> {
-        match self.target_of(side) {
-            Some(target) if std::str::from_utf8(&target).is_err() => Value::Bytes(target),
-            _ => Value::Null,
-        }
+        bytes(self.target_of(side))
     }
 
     fn git(&self) -> Option<&GitStatus> {
@@ -399,8 +373,8 @@ fn processes<'s>() -> Vec<Column<ProcessRow<'s>>> {
         column("pid", Integer, One, |row| row.process.pid.into()),
         column("exe", Text, One, |row| text(&row.process.image.exe)),
         column("exe_bytes", Bytes, OneOrNull, |row| bytes(Some(&row.process.image.exe))),
-        column("argv", Text, List, |row| texts(&row.argv)),
-        column("argv_bytes", Bytes, ListOrNull, |row| words_bytes(&row.argv)),
+        column("argv", Text, List, |row| texts(&row.process.image.argv)),
+        column("argv_bytes", Bytes, ListOrNull, |row| words_bytes(&row.process.image.argv)),
         column("argv_truncated", Boolean, One, |row| row.process.image.argv_truncated.into()),
         column("execs", Text, List, |row| match row.process.execs.as_slice() {
             [] => Value::List(vec![text(&row.process.image.exe)]),

@@ -15,6 +15,7 @@ use crate::commands::new_file::NewFile;
 use crate::commands::open::open;
 use crate::commands::out::{Console, OutputError};
 use crate::commands::progress;
+use crate::snapshot::secrets::{CommandLines, Redacted, redacted};
 use crate::snapshot::{Error, printable};
 
 /// Writes the snapshot `snap` as an archive into `file`.
@@ -41,7 +42,7 @@ pub fn run(args: &Export, snap: &Path, file: &Path, console: &mut Console) -> Ve
     if is_standard && console.format.terminal {
         return Err(UsageError("the archive would go to the terminal".to_owned()).into());
     }
-    let secrets = if args.no_redact { None } else { Some(config::secrets().map_err(UsageError)?) };
+    let secrets = config::secrets().map_err(UsageError)?;
     // Before the work, so that a name that is taken is told at once.
     let file = if is_standard { None } else { Some(NewFile::create(name, args.force)?) };
     let snapshot = open(snap, &args.access, console)?;
@@ -52,9 +53,12 @@ pub fn run(args: &Export, snap: &Path, file: &Path, console: &mut Console) -> Ve
         ));
         return Ok(Exit::Finding);
     }
+    let Redacted { snapshot, withheld, masked } = match args.no_redact {
+        true => Redacted::whole(snapshot),
+        false => redacted(snapshot, &secrets, CommandLines::Masked),
+    };
     let scratch = file.as_ref().map_or_else(std::env::temp_dir, |file| file.directory().to_owned());
-    let options =
-        ExportOptions { secrets: secrets.as_ref(), compression, expand: args.expand, scratch: &scratch };
+    let options = ExportOptions { compression, expand: args.expand, scratch: &scratch };
     let bar = progress::bytes("export", 0);
     let exported = match file {
         None => export(&snapshot, &options, bar.wrap_write(console.sink())).map_err(|error| match error {
@@ -73,11 +77,18 @@ pub fn run(args: &Export, snap: &Path, file: &Path, console: &mut Console) -> Ve
         })?,
     };
     bar.finish_and_clear();
-    report(args, (!is_standard).then_some(&*shown), &exported, console)
+    let of_secrets = (withheld.as_slice(), masked);
+    report(args, (!is_standard).then_some(&*shown), &exported, of_secrets, console)
 }
 
-fn report(args: &Export, file: Option<&str>, exported: &Exported, console: &mut Console) -> VerbResult {
-    let Exported { bytes, digest, withheld, masked, left_out } = exported;
+fn report(
+    args: &Export,
+    file: Option<&str>,
+    exported: &Exported,
+    (withheld, masked): (&[Vec<u8>], bool),
+    console: &mut Console,
+) -> VerbResult {
+    let Exported { bytes, digest, left_out } = exported;
     let left_out: Vec<_> = left_out.iter().filter(|one| withheld.binary_search(&one.path).is_err()).collect();
     let withheld: Vec<_> = withheld.iter().map(|path| printable(path)).collect();
     if let (true, Some(file)) = (args.json, file) {
@@ -88,14 +99,14 @@ fn report(args: &Export, file: Option<&str>, exported: &Exported, console: &mut 
         });
         let left_out = left_out.collect();
         let digest = digest.to_string();
-        console.json(&ExportJson { file, bytes: *bytes, digest, withheld, masked: *masked, left_out })?;
+        console.json(&ExportJson { file, bytes: *bytes, digest, withheld, masked, left_out })?;
         return Ok(Exit::Success);
     }
     console.say_list(
         format_args!("withheld, since they look like secrets (--no-redact keeps them):"),
         withheld.iter(),
     );
-    if *masked {
+    if masked {
         console.say(format_args!("values in command lines were masked, since they look like secrets"));
     }
     let left_out: Vec<_> = left_out

@@ -18,7 +18,7 @@ use crate::commands::paths::counted;
 use crate::commands::progress;
 use crate::library::Library;
 use crate::library::log::EntryState;
-use crate::snapshot::secrets::Secrets;
+use crate::snapshot::secrets::{CommandLines, Redacted, Secrets, redacted};
 use crate::snapshot::{Error, printable};
 use crate::tables::{self, TABLES, Tables};
 
@@ -149,7 +149,9 @@ impl TableExport {
             self.skip(&header.id, RUNNING);
             return Ok(false);
         }
-        match self.tables.add(header, snapshot.records(), &self.secrets)? {
+        tables::check(header)?;
+        let Redacted { snapshot, .. } = redacted(snapshot, &self.secrets, CommandLines::Masked);
+        match self.tables.add(snapshot.header(), snapshot.records())? {
             Some(added) => {
                 self.outcome.exported += 1;
                 self.outcome.bytes += added.bytes;

@@ -1,6 +1,6 @@
 //! The diffs of a recording's changes as lines that are shown to people, by path.
 //!
-//! Their comparison is that of `diff`. The bytes of secret files are never in them.
+//! Their comparison is that of `diff`.
 
 use std::collections::HashMap;
 
@@ -10,9 +10,8 @@ use super::super::diff::{DiffBody, DiffEntry, DiffError, DiffKind, DiffPlan};
 use super::super::out::OutputFormat;
 use super::super::paths::Selection;
 use super::super::show::size;
-use crate::snapshot::Snapshot;
-use crate::snapshot::secrets::{Secrets, has_private_key};
-use crate::snapshot::source::Contents;
+use crate::snapshot::source::{Contents, Unavailable};
+use crate::snapshot::{BlobOmitted, Snapshot};
 
 /// The longest diff of one path that is shown whole.
 const ONE: usize = 256 << 10;
@@ -45,16 +44,15 @@ impl PathDiff {
 pub struct Diffs<'s> {
     contents: Contents<'s>,
     entries: HashMap<&'s [u8], DiffEntry<'s>>,
-    secrets: &'s Secrets,
     room: usize,
 }
 
 impl<'s> Diffs<'s> {
-    /// The diffs of `snapshot`, without the content of `secrets`.
-    pub fn new(snapshot: &'s Snapshot, secrets: &'s Secrets) -> anyhow::Result<Diffs<'s>> {
+    /// The diffs of `snapshot`.
+    pub fn new(snapshot: &'s Snapshot) -> anyhow::Result<Diffs<'s>> {
         let plan = DiffPlan::new(snapshot, &Selection::new(snapshot, &[])?, b"/");
         let entries = plan.entries.into_iter().map(|entry| (entry.path(), entry)).collect();
-        Ok(Diffs { contents: Contents::new(snapshot), entries, secrets, room: ALL })
+        Ok(Diffs { contents: Contents::new(snapshot), entries, room: ALL })
     }
 
     /// The diff of the path, if its content or its target changed.
@@ -67,7 +65,7 @@ impl<'s> Diffs<'s> {
             return Ok(Some(PathDiff::note("left out, since the report has as many diffs as it may")));
         }
         let diff = match DiffBody::of(&entry, &self.contents) {
-            Ok(body) if self.is_secret(&entry, &body) => {
+            Err(DiffError::Unavailable(_, Unavailable::Omitted(BlobOmitted::Withheld))) => {
                 Some(PathDiff::note("withheld: it is taken for a secret"))
             }
             Ok(body) => told(&entry, &body),
@@ -80,16 +78,6 @@ impl<'s> Diffs<'s> {
         };
         self.room = self.room.saturating_sub(diff.as_ref().map_or(0, |diff| diff.hunks.len()));
         Ok(diff)
-    }
-
-    fn is_secret(&self, entry: &DiffEntry, body: &DiffBody) -> bool {
-        let has_key = || {
-            // What is too long to be loaded is not shown.
-            let mut loaded = [&body.old, &body.new].into_iter().flatten();
-            loaded.any(|bytes| has_private_key(bytes.as_slice()).unwrap_or(false))
-        };
-        let mut sides = [entry.old, entry.new].into_iter().flatten();
-        sides.any(|half| self.secrets.is_secret(&half.record.path, has_key))
     }
 }
 

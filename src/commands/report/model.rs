@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::super::level::what_is_kept;
 use super::super::out::visible;
 use super::super::paths::{
-    Selection, file_name, masked_line, must_be_quoted, number_of_paths, quote_into, quoted, shell_line,
+    Selection, file_name, must_be_quoted, number_of_paths, quote_into, quoted, shell_line,
 };
 use super::super::show::{
     AddressUse, Filter, ListedPath, PathGroup, PathGroups, PathTable, address_uses, contacted, cut, left_out,
@@ -21,22 +21,12 @@ use super::diffs::{Diffs, PathDiff};
 use crate::cli::Show;
 use crate::git::below;
 use crate::restore::interrupted;
-use crate::snapshot::secrets::{Secrets, mask};
 use crate::snapshot::{FileType, Header, Operations, RecordedProcess, Snapshot, SnapshotKind};
 
 /// The most characters of a command line.
 const COMMAND: usize = 4096;
 /// The most characters of the command line of one of the processes.
 const PROCESS: usize = 1024;
-
-/// What is not shown.
-#[derive(Debug)]
-pub struct Redaction {
-    /// Whether the secrets of command lines are masked.
-    pub masks_arguments: bool,
-    /// The files whose content is withheld.
-    pub secrets: Secrets,
-}
 
 /// One recording.
 #[derive(Debug, Serialize)]
@@ -182,11 +172,11 @@ fn is_false(value: &bool) -> bool {
 
 impl Section {
     /// What is told of `snapshot`.
-    pub fn new(snapshot: &Snapshot, redaction: &Redaction) -> anyhow::Result<Section> {
+    pub fn new(snapshot: &Snapshot) -> anyhow::Result<Section> {
         let header = snapshot.header();
         let workspace = workspace(header);
         let (mut changes, mut reads, mut looked_up) = (Vec::new(), Vec::new(), 0);
-        let (mut differ, mut diffs) = (Diffs::new(snapshot, &redaction.secrets)?, Vec::new());
+        let (mut differ, mut diffs) = (Diffs::new(snapshot)?, Vec::new());
         // Without it Git's state and what moved with a directory are left out.
         let all = Show { long: true, ..Show::default() };
         let filter = Filter::new(&all, Selection::new(snapshot, &[])?);
@@ -217,16 +207,11 @@ impl Section {
                 list.push(path);
             }
         }
-        let processes: Vec<_> =
-            header.processes.iter().map(|process| ShownProcess::new(process, redaction)).collect();
+        let processes: Vec<_> = header.processes.iter().map(ShownProcess::new).collect();
         let span = processes.iter().filter_map(|process| process.end.max(process.start)).max();
         let command = match &header.title {
-            Some(title) => {
-                let words = [b"-c".to_vec(), title.clone()];
-                let masked = mask(&words).filter(|_| redaction.masks_arguments);
-                visible(masked.as_ref().map_or(title, |words| &words[1]))
-            }
-            None => command_line(&header.command, redaction),
+            Some(title) => visible(title),
+            None => shell_line(&header.command),
         };
         let (gaps, notes) = warnings(snapshot);
         Ok(Section {
@@ -300,10 +285,6 @@ fn warnings(snapshot: &Snapshot) -> (Vec<String>, Vec<String>) {
         if is_change { &mut gaps } else { &mut notes }.push(text);
     }
     (gaps, notes)
-}
-
-fn command_line(argv: &[Vec<u8>], redaction: &Redaction) -> String {
-    if redaction.masks_arguments { masked_line(argv) } else { shell_line(argv) }
 }
 
 /// A path as it is shown: escaped, but not in quotes, so that its components are those of the directory tree.
@@ -401,14 +382,14 @@ impl From<AddressUse> for ShownAddress {
 }
 
 impl ShownProcess {
-    fn new(process: &RecordedProcess, redaction: &Redaction) -> ShownProcess {
+    fn new(process: &RecordedProcess) -> ShownProcess {
         let image = &process.image;
         let former = process.execs.split_last().map(|(_, former)| former).unwrap_or_default();
         ShownProcess {
             id: process.id,
             parent: process.parent,
             name: program(&image.exe),
-            command: cut(&command_line(&image.argv, redaction), PROCESS),
+            command: cut(&shell_line(&image.argv), PROCESS),
             former: former.iter().map(|exec| program(&exec.exe)).collect(),
             cwd: quoted(&process.cwd).into_owned(),
             status: process.exit_status,

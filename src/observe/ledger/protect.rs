@@ -19,7 +19,7 @@ use crate::observe::resolve;
 use crate::observe::warnings::Warnings;
 use crate::snapshot::blobs::{Side, blob_key};
 use crate::snapshot::live::Filesystem;
-use crate::snapshot::secrets::{Secrets, has_private_key};
+use crate::snapshot::secrets::{ContentSign, LIMIT, Secrets, has_sign};
 use crate::snapshot::{BlobOmitted, Keep, WarningKind, live};
 
 /// `--keep undo` stores bytes that the tree left up to this size.
@@ -160,13 +160,22 @@ impl ByteStore {
         self.capture.reserve(key, captured)
     }
 
-    /// Whether the bytes of the file at `path` are a secret, which is not recorded for having been read.
+    /// Whether the bytes of the file at `path` are a secret by their name, which is not recorded for having been read.
     fn withholds(&self, path: &[u8]) -> bool {
-        let has_key = || {
-            // What can't be read is told of as any other file.
-            fs::open_regular(path).and_then(has_private_key).unwrap_or(false)
-        };
-        self.secrets.as_ref().is_some_and(|secrets| secrets.is_secret(path, has_key))
+        self.is_secret(path, |sign| sign != ContentSign::Key)
+    }
+
+    /// The same for a file of any name, by its bytes.
+    fn withholds_key(&self, path: &[u8], now: &FileStat) -> bool {
+        let is_short = u64::try_from(now.st_size).is_ok_and(|size| size <= LIMIT);
+        is_short && self.is_secret(path, |sign| sign == ContentSign::Key)
+    }
+
+    fn is_secret(&self, path: &[u8], looks_for: impl Fn(ContentSign) -> bool) -> bool {
+        // What can't be read is told of as any other file.
+        let has = |sign| fs::open_regular(path).and_then(|file| has_sign(file, sign)).unwrap_or(false);
+        let secrets = self.secrets.as_ref();
+        secrets.is_some_and(|secrets| secrets.is_secret(path, |sign| looks_for(sign) && has(sign)))
     }
 
     fn is_within_limit(&self, captured: &Captured) -> bool {
@@ -435,6 +444,10 @@ impl Protector<'_> {
             && self.ledger.names.get(name).git.as_ref().is_some_and(|facts| facts.oid().is_some())
         {
             self.ledger.inodes.get_mut(id).content = Content::Pinned;
+            return;
+        }
+        if self.byte_store.withholds_key(path, now) {
+            self.ledger.inodes.get_mut(id).content = Content::Omitted(BlobOmitted::Withheld);
             return;
         }
         if let Some(bytes) = self.byte_store.protected.get_mut(&id) {
