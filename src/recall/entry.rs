@@ -70,7 +70,7 @@ pub enum OutputState {
 
 impl Output {
     fn of(record: &FileRecord, started: jiff::Timestamp, ended: jiff::Timestamp) -> Output {
-        let text = |state: Option<&crate::snapshot::Present>| text_of(&Sight::recorded(state, None));
+        let text = |state: Option<&crate::snapshot::Present>| text_of(&Sight::recorded(state));
         let after = record.after.present();
         let modified = after.filter(|after| after.file_type == FileType::File).and_then(|after| {
             let at = jiff::Timestamp::new(after.mtime, i32::try_from(after.mtime_nsec).ok()?).ok()?;

@@ -14,11 +14,10 @@ use super::sight::{
     Compare, Facts, KnownContent, LookAt, Looked, Sight, Something, Times, look_in, tells_changes,
     writes_back,
 };
-use crate::fs::{self, Signature};
+use crate::fs;
 use crate::restore::parallel;
-use crate::snapshot::change::PathEffect;
 use crate::snapshot::{
-    BlobOmitted, FileRecord, FileType, Look, Operation, Operations, Present, Recallable, Seen, Snapshot,
+    FileRecord, FileType, Look, Operation, Operations, Present, Recallable, Seen, Snapshot,
 };
 
 /// How many paths of one directory are looked at in one go.
@@ -123,20 +122,14 @@ impl PathSet {
                 found.insert(path.to_vec(), (watch, live.map_or(Sight::Hidden, |live| live.sight.clone())));
                 continue;
             };
-            let identity = match identity_of_secret(record) {
-                Some(Ok(identity)) => Some(identity),
-                Some(Err(why)) => return Err(why),
-                None => None,
-            };
-            let compare = if identity.is_some() { Compare::Inode } else { Compare::Bytes };
-            let mut sight = Sight::recorded(record.before.present(), identity.as_ref());
+            let mut sight = Sight::recorded(record.before.present());
             let live = live.and_then(|live| live.sight.something());
             let watch = Watch {
                 path: record.path.clone(),
                 seen,
                 changed: record.operations.intersects(Operations::CHANGES) || changed_directory,
                 relinked: is_relinked(record, &changed_inodes),
-                compare,
+                compare: Compare::Bytes,
                 known: started
                     .zip(live)
                     .and_then(|(started, live)| known_since_before(record, live, started)),
@@ -368,28 +361,6 @@ fn known_since_before(
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = || rustix::fs::open(record.path.as_slice(), flags, Mode::empty());
     (lasts && file().is_ok_and(writes_back)).then_some(KnownContent { signature, digest })
-}
-
-/// The metadata that stands for the content of a secret; none if the content is none.
-fn identity_of_secret(record: &FileRecord) -> Option<Result<Signature, String>> {
-    let before = record.before.present()?;
-    let is_withheld = before.blob_omitted == Some(BlobOmitted::Withheld);
-    if !record.seen.contains(Look::Content) || before.digest.is_some() || !is_withheld {
-        return None;
-    }
-    let shown = crate::snapshot::printable(&record.path);
-    let now = fs::lstat(&record.path).ok().flatten().map(|stat| Signature::from(&stat));
-    let modified = (before.mtime, i64::from(before.mtime_nsec));
-    Some(match now {
-        Some(now)
-            if (now.dev, now.ino, now.size, now.mtime) == (before.dev, before.ino, before.size, modified)
-                && !PathEffect::of(record).lasts()
-                && !now.is_recent() =>
-        {
-            Ok(now)
-        }
-        _ => Err(format!("the secret {shown}, which it read, was changed")),
-    })
 }
 
 /// What is now at the paths of several sets: each is looked at once.

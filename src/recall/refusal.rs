@@ -1,9 +1,12 @@
 //! Why a recording may not be recalled.
 
+use crate::fs;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::live::{Filesystem, filesystem};
+use crate::snapshot::secrets::{ContentSign, Secrets, has_sign};
 use crate::snapshot::{
-    FileRecord, FileType, Header, Look, NetworkAddress, Operation, Told, Unrepeatable, WarningKind, printable,
+    BlobOmitted, FileRecord, FileType, Header, Look, NetworkAddress, Operation, Told, Unrepeatable,
+    WarningKind, printable,
 };
 
 /// Paths on procfs, sysfs and among devices that mean the same to each run, or nothing. A `*` stands for any characters.
@@ -117,12 +120,14 @@ impl Refusals {
     }
 }
 
-/// What is in the way of recalling a recording with this header and these records.
+/// What is in the way of recalling a recording with this header and these records. What a command prints that reads one
+/// of the secrets may have them, and is not kept.
 pub fn findings(
     header: &Header,
     records: impl Iterator<Item = FileRecord>,
     unrepeatable: &Unrepeatable,
     allowed: &Allowed,
+    secrets: Option<&Secrets>,
 ) -> Refusals {
     let mut found = Refusals::default();
     if let Some(signal) = &header.exit_signal {
@@ -185,6 +190,9 @@ pub fn findings(
     }
     let mut filesystems = std::collections::HashMap::new();
     for record in records {
+        if secrets.is_some_and(|secrets| reads_secret(&record, secrets)) {
+            found.refuse(format!("it read {}, which is taken for a secret", printable(&record.path)));
+        }
         judge(&record, &mut filesystems, &mut found, allowed);
     }
     found
@@ -204,6 +212,21 @@ fn sentence(told: Told) -> &'static str {
         Told::OtherProcesses => "it asked for, or signalled, processes that it had not started",
         Told::System => "it asked for, or changed, the state of the system",
     }
+}
+
+/// Whether the command read a file that is taken for a secret: by what the recording withheld, and where it has the
+/// bytes for an undo, by its name.
+fn reads_secret(record: &FileRecord, secrets: &Secrets) -> bool {
+    let Some(before) = record.before.present().filter(|before| before.file_type == FileType::File) else {
+        return false;
+    };
+    let has = |sign| {
+        sign != ContentSign::Key
+            && fs::open_regular(&record.path).and_then(|file| has_sign(file, sign)).unwrap_or(true)
+    };
+    let is_secret =
+        || before.blob_omitted == Some(BlobOmitted::Withheld) || secrets.is_secret(&record.path, has);
+    record.seen.contains(Look::Content) && is_secret()
 }
 
 fn judge(

@@ -52,8 +52,6 @@ pub enum Compare {
     /// By its bytes.
     #[default]
     Bytes,
-    /// By the inode and its times: the bytes are a secret, of which no digest is kept.
-    Inode,
     /// By its bytes, which the kernel makes up: its metadata says nothing of them.
     KernelFile,
 }
@@ -86,7 +84,7 @@ pub struct Something {
     pub nlink: u64,
     /// The target of a symlink.
     pub target: Option<Vec<u8>>,
-    /// The digest of the bytes, or what stands for it.
+    /// The digest of the bytes.
     pub content: Option<String>,
     /// The digest of the names in a directory.
     pub entries: Option<Digest>,
@@ -184,8 +182,8 @@ fn attributes_text(xattrs: &live::Xattrs, flags: &BTreeSet<InodeFlag>) -> String
 }
 
 impl Sight {
-    /// What a recorded state shows; `identity` stands for bytes that are a secret.
-    pub fn recorded(state: Option<&Present>, identity: Option<&Signature>) -> Sight {
+    /// What a recorded state shows.
+    pub fn recorded(state: Option<&Present>) -> Sight {
         let Some(at) = state else { return Sight::Nothing };
         Sight::Something(Box::new(Something {
             mode: at.mode,
@@ -195,7 +193,7 @@ impl Sight {
             modified: (at.mtime, at.mtime_nsec),
             nlink: at.nlink,
             target: at.target.clone(),
-            content: identity.map(identity_text).or_else(|| at.digest.as_ref().map(ToString::to_string)),
+            content: at.digest.as_ref().map(ToString::to_string),
             entries: at.entry_types_digest,
             facts: Facts::recorded(at),
         }))
@@ -206,7 +204,7 @@ impl Sight {
     fn of_kernel(path: &[u8]) -> Sight {
         let Some(content) = kernel_content(path) else { return Sight::Nothing };
         let file = Present { digest: Some(content), ..Present::new(FileType::File, libc::S_IFREG) };
-        Sight::recorded(Some(&file), None)
+        Sight::recorded(Some(&file))
     }
 
     /// What is there, if anything is.
@@ -216,12 +214,6 @@ impl Sight {
             Sight::Nothing | Sight::Hidden => None,
         }
     }
-}
-
-/// What stands for the bytes of a secret.
-fn identity_text(signature: &Signature) -> String {
-    let Signature { dev, ino, size, mtime, ctime } = signature;
-    format!("inode {dev} {ino} {size} {mtime:?} {ctime:?}")
 }
 
 /// A path that is to be looked at.
@@ -278,23 +270,20 @@ fn look_at(directory: &impl std::os::fd::AsFd, name: &[u8], stat: &FileStat, wan
     let is_regular = stat.st_mode & libc::S_IFMT == libc::S_IFREG;
     let is_directory = stat.st_mode & libc::S_IFMT == libc::S_IFDIR;
     let mut learnt = None;
-    let content = match wanted.compare {
+    let content = match wanted.known.filter(|known| known.signature == Signature::from(stat)) {
         _ if !is_regular || !wanted.seen.contains(Look::Content) => None,
-        Compare::Inode | Compare::KernelFile => Some(identity_text(&Signature::from(stat))),
-        Compare::Bytes => match wanted.known.filter(|known| known.signature == Signature::from(stat)) {
-            Some(known) => Some(known.digest.to_string()),
-            None => {
-                let read = digest_of(directory, name);
-                let digest = read.as_ref().map(|(known, _)| known.digest.to_string());
-                learnt = read.and_then(|(known, lasts)| lasts.then_some(known));
-                Some(digest.unwrap_or_else(|| "unreadable".to_owned()))
-            }
-        },
+        Some(known) => Some(known.digest.to_string()),
+        None => {
+            let read = digest_of(directory, name);
+            let digest = read.as_ref().map(|(known, _)| known.digest.to_string());
+            learnt = read.and_then(|(known, lasts)| lasts.then_some(known));
+            Some(digest.unwrap_or_else(|| "unreadable".to_owned()))
+        }
     };
     let entries = (is_directory && wanted.seen.contains(Look::Entries))
         .then(|| live::entry_types_digest(wanted.path).ok())
         .flatten();
-    let Sight::Something(mut there) = Sight::recorded(Some(&at), None) else {
+    let Sight::Something(mut there) = Sight::recorded(Some(&at)) else {
         return Looked { sight: Sight::Hidden, learnt };
     };
     (there.content, there.entries) = (content, entries);

@@ -26,7 +26,7 @@ use crate::policy::{CompiledPolicy, PolicyVerdict};
 use crate::recall::refusal::findings;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::layout::{Commit, SnapshotDir};
-use crate::snapshot::secrets::redact;
+use crate::snapshot::secrets::{Secrets, redact};
 use crate::snapshot::wire::write_manifest;
 use crate::snapshot::{Header, Recallable, Snapshot, SnapshotKind, WarningKind};
 use crate::trace::wait_status::End;
@@ -66,6 +66,8 @@ pub struct BundleWriter {
     sync: bool,
     /// What matters if the recording is to be recalled.
     recall: Option<RecallSetup>,
+    /// The files whose bytes are withheld; none if nothing is.
+    secrets: Option<Secrets>,
     /// Where the first snapshot is, if there is one.
     first: Mutex<Option<SnapshotDir>>,
 }
@@ -92,7 +94,8 @@ impl BundleWriter {
     pub fn new(setup: &Setup, header: Header, directory: Arc<SnapshotDir>) -> BundleWriter {
         let library = setup.library.clone();
         let (sync, recall) = (setup.options.sync, setup.recall.clone());
-        BundleWriter { header, directory, library, sync, recall, first: Mutex::default() }
+        let secrets = setup.secrets.clone();
+        BundleWriter { header, directory, library, sync, recall, secrets, first: Mutex::default() }
     }
 
     /// Writes a first snapshot: the command has ended, and other processes of it live on.
@@ -179,7 +182,8 @@ impl BundleWriter {
             ..self.header.clone()
         };
         header.recall = self.recall.as_ref().map(|recall| {
-            let found = findings(&header, recorded.files.iter(), &recorded.unrepeatable, &recall.allowed);
+            let (files, allowed) = (recorded.files.iter(), &recall.allowed);
+            let found = findings(&header, files, &recorded.unrepeatable, allowed, self.secrets.as_ref());
             let locked_files = recorded.unrepeatable.locked_files.iter().cloned().collect();
             Recallable { refused: found.refused, kernel_files: found.kernel_files, locked_files }
         });
