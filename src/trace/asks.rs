@@ -1,8 +1,8 @@
 //! Calls that tell a process something of the system or of other processes which no path tells, or that change such a
 //! thing.
 //!
-//! They matter only where a recording may be recalled: only then does the filter stop them. Neighbours: `filter.rs`
-//! makes such calls stop, `tracer.rs` reports them.
+//! This matters only where a recording may be recalled; some of them have a row in the table of system calls for what else
+//! they do. Neighbours: `filter.rs` makes such calls stop, `tracer.rs` reports them.
 
 use super::memory::{Fault, Memory, RemoteAddr};
 use super::syscalls::{Args, Condition};
@@ -203,7 +203,7 @@ fn killed(pid: i32) -> Ask {
 /// Whom the two first registers select; `of_process` in the first one selects a process, the next number a group.
 fn group_or_process(args: &Args, of_process: i32) -> Ask {
     let (which, who) = (number(args, 0), number(args, 1));
-    match which - of_process {
+    match which.wrapping_sub(of_process) {
         0 => Ask::Process(who),
         1 => Ask::Group(who),
         _ => Ask::Processes,
@@ -251,6 +251,7 @@ mod tests {
         assert_eq!(ask(140, [1, 0, 0]), Some(Ask::Group(0)));
         assert_eq!(ask(252, [1, 0, 0]), None, "ioprio_get of the caller");
         assert_eq!(ask(252, [2, 7, 0]), Some(Ask::Group(7)));
+        assert_eq!(ask(252, [i64::from(i32::MIN), 0, 0]), Some(Ask::Processes), "of no kind that there is");
         assert_eq!(ask(41, [1, 1, 0]), None, "socket of AF_UNIX");
         assert_eq!(ask(41, [16, 1, 0]), Some(Ask::Network), "of AF_NETLINK");
         assert_eq!(ask(72, [3, 1, 0]), None, "F_GETFD");

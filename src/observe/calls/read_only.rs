@@ -187,8 +187,8 @@ impl Recording {
         footprint: &mut Footprint,
     ) -> Use {
         // Its open was the access, and a recording that is not to be recalled notes no more.
-        let is_path = matches!(access.file, FileRef::Path { .. });
-        if !is_path && matches!(access.effect, Effect::Ask(_)) && !self.ledger.notes_seen {
+        let is_descriptor = matches!(access.file, FileRef::Descriptor(_));
+        if is_descriptor && matches!(access.effect, Effect::Ask(_)) && !self.ledger.notes_seen {
             return Use::Judged;
         }
         let traits = self.processes.traits(caller.tgid);
