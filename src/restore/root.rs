@@ -10,7 +10,8 @@ use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Stat};
+use jiff::Timestamp;
+use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 
 use crate::fs;
@@ -170,6 +171,15 @@ impl Dentry {
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// When what has the name was made, if the filesystem tells (statx(2), STATX_BTIME). Nobody can set it.
+    pub fn birth(&self) -> Option<Timestamp> {
+        let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+        let statx = rustix::fs::statx(&self.parent, self.name.as_slice(), flags, StatxFlags::BTIME).ok()?;
+        let is_told = StatxFlags::from_bits_retain(statx.stx_mask).contains(StatxFlags::BTIME);
+        let nanoseconds = i32::try_from(statx.stx_btime.tv_nsec).ok()?;
+        Timestamp::new(statx.stx_btime.tv_sec, nanoseconds).ok().filter(|_| is_told)
     }
 }
 

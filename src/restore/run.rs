@@ -55,7 +55,7 @@ pub fn run(
     let interrupted = InterruptedRestores::find(snapshot, request)?;
     let begun = interrupted.settle(snapshot, &root, request)?;
     let records = git::with_added_objects(snapshot.files(), request.wanted, &root);
-    let records = known_links::with_known_names(records, request, &root);
+    let records = known_links::with_known_names(records, request, &root, &snapshot.header().finished_at);
     let records = records.as_ref();
     let hard_links = [request.wanted, opposite(request.wanted)].map(|side| HardLinks::of(records, side));
     let hard_links = [&hard_links[0], &hard_links[1]];
