@@ -54,7 +54,7 @@ pub fn entries<'r>(
     mut left_out: impl FnMut(LeftOut),
 ) -> Vec<TreeEntry> {
     let mut entries = Vec::new();
-    for side in [Side::Before, Side::After] {
+    for side in Side::BOTH {
         let mut symlinks = Vec::new();
         for (number, record) in records.clone().enumerate() {
             let entry = TreeEntry { side, record: number };

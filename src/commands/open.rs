@@ -9,15 +9,14 @@ use super::log::command_line;
 use super::out::Console;
 use super::recover::waiting_for;
 use crate::cli::SessionAccess;
-use crate::library::linked::OtherNames;
 use crate::library::log::EntryState;
 use crate::library::name::{self, Named};
 use crate::library::reference::Reference;
 use crate::library::scope::Scope;
 use crate::library::session::session;
 use crate::library::undone::UndoneRecordings;
-use crate::library::{self, Entry, Library, is_start_of_id};
-use crate::restore::request::KnownLinks;
+use crate::library::{self, Entry, Library, is_start_of_id, linked};
+use crate::snapshot::compare::KnownLinks;
 use crate::snapshot::net::{Net, net};
 use crate::snapshot::recover;
 use crate::snapshot::{Error, Snapshot, layout, printable};
@@ -240,16 +239,12 @@ fn is_traced_by(tracer: u32) -> bool {
     status.is_some_and(|status| status.line("TracerPid:") == Some(&tracer.to_string()))
 }
 
-/// What the recordings that the session may see know of the hard links of the files that `snapshot` changed.
-pub fn known_links(
-    snapshot: &Snapshot,
-    library: &Library,
-    access: &SessionAccess,
-) -> Result<KnownLinks, library::Error> {
+/// What the recordings that the session may see know of the hard links of the files that `snapshot` changed; nothing
+/// if the library can't be read.
+pub fn known_links(snapshot: &Snapshot, library: &Library, access: &SessionAccess) -> KnownLinks {
     let scope = scope(access, true);
     let may_see = |entry: &Entry| scope.may_see(entry) || access.allow_cross_session;
-    let OtherNames { names, files } = OtherNames::of(snapshot, library, may_see)?;
-    Ok(KnownLinks { names, files })
+    linked::known_links(snapshot, library, may_see).unwrap_or_default()
 }
 
 #[cfg(test)]

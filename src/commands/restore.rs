@@ -86,10 +86,9 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
         rescue::command(snapshot.path(), side, &selection.wanted()).context("resolve the snapshot")?;
     command.extend(limits(&args.extent)?);
     let is_whole = !selection.is_explicit() && exclusions.is_empty() && !args.extent.no_git;
-    // Without a library that can be read, other hard links are unknown, and are said to be.
     let library = Library::find().ok().flatten();
-    let known_links = library.and_then(|library| known_links(&snapshot, &library, &args.access).ok());
-    let known_links = known_links.unwrap_or_default();
+    let known_links =
+        library.map(|library| known_links(&snapshot, &library, &args.access)).unwrap_or_default();
     let choice = Chosen { selection, exclusions, no_git: args.extent.no_git };
     let request = RestoreRequest {
         is_whole,

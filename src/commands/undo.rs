@@ -21,10 +21,11 @@ use crate::library::undone::{Undone, UndoneRecordings};
 use crate::library::{self, Entry, Library};
 use crate::restore::interrupted::interrupted_in;
 use crate::restore::outcome::RestoreOutcome;
-use crate::restore::request::{KnownLinks, RestoreRequest};
+use crate::restore::request::RestoreRequest;
 use crate::restore::targets::{Choice, GitStateChoice};
 use crate::restore::{rescue, run};
 use crate::snapshot::blobs::Side;
+use crate::snapshot::compare::KnownLinks;
 use crate::snapshot::net::{ChainBreak, Net};
 use crate::snapshot::{Snapshot, printable};
 
@@ -212,7 +213,7 @@ impl Recordings {
         let later = || self.entries.iter().filter(is_later);
         let mut conflicts = self.changed_by_other_names(&snapshot, later());
         conflicts.extend(breaks.iter().map(|one| (one.path.clone(), self.reason_of(one, chosen))));
-        let known_links = known_links(&snapshot, &self.library, &options.access)?;
+        let known_links = known_links(&snapshot, &self.library, &options.access);
         let put =
             Put { snapshot: &snapshot, command: &command, conflicts: &conflicts, known_links: &known_links };
         let way_back = Some("redo with: agent-snapshot redo".to_owned());
@@ -248,7 +249,7 @@ impl Recordings {
         let command = command_of("redo", &snapshot, &ids, options)?;
         let reason = "it was changed while the undo was interrupted";
         let conflicts: BTreeMap<_, _> = breaks.into_iter().map(|one| (one.path, reason.to_owned())).collect();
-        let known_links = known_links(&snapshot, &self.library, &options.access)?;
+        let known_links = known_links(&snapshot, &self.library, &options.access);
         let put =
             Put { snapshot: &snapshot, command: &command, conflicts: &conflicts, known_links: &known_links };
         let way_back = match ids.as_slice() {

@@ -93,7 +93,7 @@ impl PathHashes {
     fn add_files(&mut self, record: &FileRecord) {
         for (state, was_there) in [(&record.before, true), (&record.after, false)] {
             let Some(at) = state.present().filter(|at| at.file_type == FileType::File) else { continue };
-            let (file, has_other_names) = ((at.dev, at.ino), at.nlink > 1);
+            let (file, has_other_names) = (at.identity(), at.nlink > 1);
             self.hashes.extend((was_there || has_other_names).then(|| hash_of_file(FILE, file)));
             self.hashes.extend(has_other_names.then(|| hash_of_file(LINKED_FILE, file)));
         }

@@ -11,8 +11,8 @@ use super::entry::is_output;
 use super::mentions;
 use super::probe::Probe;
 use super::sight::{
-    Compare, Facts, KnownContent, LookAt, Looked, Sight, Something, Times, look_in, tells_changes,
-    writes_back,
+    Compare, Facts, KnownContent, LookAt, Looked, Sight, Something, Times, look_in, mount_above,
+    tells_changes, writes_back,
 };
 use crate::fs;
 use crate::restore::parallel;
@@ -96,7 +96,7 @@ impl PathSet {
             .iter()
             .filter(|record| record.operations.intersects(Operations::CHANGES))
             .flat_map(|record| [&record.before, &record.after])
-            .filter_map(|state| state.present().map(|at| (at.dev, at.ino)))
+            .filter_map(|state| state.present().map(Present::identity))
             .collect();
         let mut found: BTreeMap<Vec<u8>, (Watch, Sight)> = BTreeMap::new();
         let records = watched(snapshot.files());
@@ -260,7 +260,7 @@ impl PathSet {
 
 /// Whether a command made, removed or replaced the name of a record, which changes the time of its directory.
 fn changes_directory(record: &FileRecord) -> bool {
-    let inode = |state: &crate::snapshot::State| state.present().map(|at| (at.dev, at.ino));
+    let inode = |state: &crate::snapshot::State| state.present().map(Present::identity);
     let (before, after) = (inode(&record.before), inode(&record.after));
     // What takes the place of a removed file may get its inode number.
     let is_replaced = before != after || record.operations.contains(Operation::Delete);
@@ -300,7 +300,7 @@ fn watched(files: &[FileRecord]) -> BTreeMap<&[u8], Watched<'_>> {
 
 /// Whether a command changed the file of a record that it did not change itself.
 fn is_relinked(record: &FileRecord, changed_inodes: &HashSet<(u64, u64)>) -> bool {
-    let inode = record.before.present().map(|at| (at.dev, at.ino));
+    let inode = record.before.present().map(Present::identity);
     !record.operations.intersects(Operations::CHANGES) && inode.is_some_and(|at| changed_inodes.contains(&at))
 }
 
@@ -330,15 +330,15 @@ fn facts_before(
         return Some(live.facts.clone());
     }
     if record.operations.intersects(Operations::CHANGES) {
-        // The command does not change how it is mounted.
-        let mount = live.and_then(|live| live.facts.mount.clone());
+        // The command does not change how it is mounted; what it removed or renamed was no mount point.
+        let mount = live.and_then(|live| live.facts.mount.clone()).or_else(|| mount_above(&record.path));
         return (!asks_of_others).then(|| Facts { mount, ..recorded.clone() });
     }
     // Entries of a directory are others, which its own attributes do not depend on.
     let is_same_directory = |live: &&Something| {
         let identity = live.facts.signature.map(|now| (now.dev, now.ino));
         before.file_type == FileType::Directory
-            && identity == Some((before.dev, before.ino))
+            && identity == Some(before.identity())
             && (live.mode, live.owner) == (before.mode, (before.uid, before.gid))
     };
     if let Some(live) = live.filter(is_same_directory) {

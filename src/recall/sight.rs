@@ -7,11 +7,11 @@ use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatVfs};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::fs::{COARSE_STEP, FileStat, Signature};
+use crate::fs::{COARSE_STEP, FileStat, Signature, parent_of};
 use crate::snapshot::digest::digest_file;
 use crate::snapshot::manifest::InodeFlag;
 use crate::snapshot::sparse::Extents;
@@ -143,10 +143,7 @@ impl Facts {
             let extents: Vec<_> = extents.collect::<Result<_, _>>().ok()?;
             Some(Digest::of(format!("{extents:?}").as_bytes()).to_string())
         };
-        let mount = || {
-            let flags = rustix::fs::fstatvfs(open(OFlags::PATH).ok()?).ok()?.f_flag;
-            Some(format!("{flags:?}"))
-        };
+        let mount = || rustix::fs::fstatvfs(open(OFlags::PATH).ok()?).ok().map(|found| mount_text(&found));
         Facts {
             signature: Some(Signature::from(stat)),
             blocks: u64::try_from(stat.st_blocks).unwrap_or(0),
@@ -171,6 +168,16 @@ impl Facts {
         });
         seen.collect()
     }
+}
+
+fn mount_text(found: &StatVfs) -> String {
+    format!("{:?}", found.f_flag)
+}
+
+/// How the filesystem of what was at `path` is mounted, by the nearest directory above that is there.
+pub fn mount_above(path: &[u8]) -> Option<String> {
+    let above = std::iter::successors(parent_of(path), |path| parent_of(path));
+    above.map(rustix::fs::statvfs).find_map(Result::ok).map(|found| mount_text(&found))
 }
 
 /// Stands for extended attributes and inode flags.

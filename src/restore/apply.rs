@@ -263,8 +263,7 @@ impl Applier<'_, '_, '_> {
             // one that has any.
             now.file_type == FileType::Directory && inspected.file_type == FileType::Directory
                 || is_unchanged(inspected, now)
-                || (inspected.dev, inspected.ino) == (now.dev, now.ino)
-                    && self.own_changes.contains(&(now.dev, now.ino))
+                || inspected.identity() == now.identity() && self.own_changes.contains(&now.identity())
         })
     }
 

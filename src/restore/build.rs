@@ -177,7 +177,7 @@ impl TreeBuilder<'_, '_> {
 
     fn make_file(&mut self, dentry: &Dentry, record: &FileRecord, present: &Present) -> Result<(), Error> {
         let path = &record.path;
-        let inode = (present.dev, present.ino);
+        let inode = present.identity();
         if present.nlink > 1
             && let Some(first) = self.hard_links.get(&inode)
         {

@@ -92,9 +92,11 @@ fn reserve(input: &PlanInput, plan: &RestorePlan) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }
 
-/// How many files may be open: half of what the limit allows.
+/// How many files may be open: half of those that the limit still allows.
 fn slots() -> u64 {
-    getrlimit(Resource::Nofile).current.map_or(MOST_FILES, |limit| (limit / 2).min(MOST_FILES))
+    let open = std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.fold(0, |count, _| count + 1));
+    let free = |limit: u64| limit.saturating_sub(open) / 2;
+    getrlimit(Resource::Nofile).current.map_or(MOST_FILES, |limit| free(limit).min(MOST_FILES))
 }
 
 struct Checker<'a> {

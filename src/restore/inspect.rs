@@ -130,7 +130,7 @@ impl Inspector<'_> {
             present.xattrs = live::xattrs(&proc_path).unwrap_or_else(|some| some.readable);
             present.inode_flags = live::inode_flags(&proc_path).unwrap_or_default();
         }
-        if let Some(mode) = self.original_modes.get(&(present.dev, present.ino)) {
+        if let Some(mode) = self.original_modes.get(&present.identity()) {
             present.mode = present.mode & libc::S_IFMT | mode & 0o7777;
         }
         let (immutable, mount) = obstacles(&dentry);

@@ -321,15 +321,14 @@ impl<'a> Planner<'a> {
     }
 
     fn file(&self, index: usize, wanted: &Present, inspection: &Inspection) -> Action {
-        let inode = |at: &Present| (at.dev, at.ino);
         // What the command wrote into the file is to be read under names that it never used, too. The live file
         // is another inode if a restore has made it.
-        let was_kept =
-            inspection.at_other && self.other(index).is_some_and(|other| inode(other) == inode(wanted));
+        let was_kept = inspection.at_other
+            && self.other(index).is_some_and(|other| other.identity() == wanted.identity());
         let in_place = inspection.live.as_ref().is_some_and(|live| {
             // A name that has gone can become a name of this file again.
-            let is_shared = live.nlink > 1 || self.input.known_files.contains(&inode(wanted));
-            let has_other_names = is_shared && (inode(live) == inode(wanted) || was_kept);
+            let is_shared = live.nlink > 1 || self.input.known_files.contains(&wanted.identity());
+            let has_other_names = is_shared && (live.identity() == wanted.identity() || was_kept);
             live.file_type == FileType::File && (has_other_names || inspection.mount)
         });
         Action::File { in_place, own_content: false }

@@ -2,12 +2,13 @@
 //!
 //! Neighbours: `run.rs` does it, `outcome.rs` is what came of it.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use super::node::RestorePolicy;
 use super::targets::Choice;
 use crate::snapshot::blobs::Side;
+use crate::snapshot::compare::KnownLinks;
 
 /// A request to put back a state of a snapshot in place.
 pub struct RestoreRequest<'a> {
@@ -37,15 +38,6 @@ pub struct RestoreRequest<'a> {
     pub skip_conflicts: bool,
     /// Whether only the plan is wanted.
     pub dry_run: bool,
-}
-
-/// Hard links that other recordings know. They prove nothing: what is at a name now decides.
-#[derive(Debug, Default)]
-pub struct KnownLinks {
-    /// Names that may be of the files to be put back.
-    pub names: BTreeSet<Vec<u8>>,
-    /// The device and inode numbers of files that had several names, although the snapshot may know one alone.
-    pub files: HashSet<(u64, u64)>,
 }
 
 /// Nothing is known of hard links.

@@ -153,7 +153,7 @@ pub fn kept(
 
 /// Adds the other names of files that lose or get a hard link, so that it can be undone.
 fn keep_other_names(input: &PlanInput, steps: &[Step], kept: &mut BTreeMap<Vec<u8>, KeptPath>) {
-    let inode = |at: &Present| (at.file_type == FileType::File && at.nlink > 1).then_some((at.dev, at.ino));
+    let inode = |at: &Present| (at.file_type == FileType::File && at.nlink > 1).then_some(at.identity());
     let lost: HashSet<_> =
         kept.values().filter_map(|one| one.record.before.present().and_then(inode)).collect();
     for (index, inspection) in input.inspections {
@@ -294,7 +294,7 @@ pub fn is_kept(
     records.iter().any(|record| match (record.before.present(), live) {
         (_, None) => true,
         (Some(before), Some(live)) => {
-            let is_one = (before.dev, before.ino) == (live.dev, live.ino);
+            let is_one = before.identity() == live.identity();
             let is_file = live.file_type == FileType::File;
             (is_unchanged(before, live) || is_one && !is_file) && has_content(before, live)
         }

@@ -90,10 +90,6 @@ fn pending(entries: &[JournalEntry]) -> Vec<&JournalEntry> {
     numbers.into_iter().map(|number| &entries[number]).collect()
 }
 
-fn inode(at: &Present) -> (u64, u64) {
-    (at.dev, at.ino)
-}
-
 impl Settler<'_> {
     /// Settles the restore whose `journal` is in `directory`; in a dry run, returns the paths that are
     /// half done and would be settled.
@@ -156,14 +152,14 @@ impl Settler<'_> {
             return Ok(None);
         };
         let present = handle.present()?;
-        Ok(((present.dev, present.ino) == inode).then_some((handle, present)))
+        Ok((present.identity() == inode).then_some((handle, present)))
     }
 
     /// The record of `path` in a rescue, if it is of the file with this inode.
     fn kept(&self, path: &[u8], file: (u64, u64)) -> Option<(&Snapshot, &FileRecord, &Present)> {
         self.rescues.iter().find_map(|rescue| {
             let record = rescue.find(path)?;
-            let before = record.before.present().filter(|before| inode(before) == file)?;
+            let before = record.before.present().filter(|before| before.identity() == file)?;
             Some((*rescue, record, before))
         })
     }
@@ -198,7 +194,7 @@ impl Settler<'_> {
     /// A node was made under the temporary name, to take the place of what is at `path`.
     fn name(&self, path: &[u8], id: &str, new: Option<(u64, u64)>, cleared: bool) -> io::Result<bool> {
         let Some((dentry, temporary, there)) = self.temporary(path, id)? else { return Ok(false) };
-        if new.is_some_and(|new| new != inode(&there)) {
+        if new.is_some_and(|new| new != there.identity()) {
             return self.put_back(path, &dentry, &temporary, &there, new);
         }
         if !self.dry_run {

@@ -31,7 +31,7 @@ pub fn directories(
     for path in paths {
         let Some(dentry) = root.dentry(&path)? else { continue };
         let Some(mut present) = dentry.present()? else { continue };
-        if let Some(mode) = original.get(&(present.dev, present.ino)) {
+        if let Some(mode) = original.get(&present.identity()) {
             present.mode = present.mode & libc::S_IFMT | mode;
         }
         if present.file_type == FileType::Directory {

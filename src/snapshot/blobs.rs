@@ -43,7 +43,7 @@ fn row_bytes(key: &str) -> u64 {
 }
 
 /// Which of its two states a content belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the words of the format")]
 pub enum Side {
     Before,
@@ -51,6 +51,9 @@ pub enum Side {
 }
 
 impl Side {
+    /// Both of them.
+    pub const BOTH: [Side; 2] = [Side::Before, Side::After];
+
     /// The word of the format.
     pub fn name(self) -> &'static str {
         match self {

@@ -3,6 +3,7 @@
 //! Both sides are put into the same [`Fingerprint`], and equal fingerprints are the same state. Times
 //! don't count. Neighbours: `live.rs` has the state of a path now, `manifest.rs` the recorded one.
 
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -198,9 +199,18 @@ impl LinkedFile {
 
     /// The file in this state, whether or not it has other names at that moment.
     pub fn of_any(at: &Present) -> Option<LinkedFile> {
-        let (inode, mtime) = ((at.dev, at.ino), (at.mtime, at.mtime_nsec));
+        let (inode, mtime) = (at.identity(), (at.mtime, at.mtime_nsec));
         (at.file_type == FileType::File).then_some(LinkedFile { inode, size: at.size, mode: at.mode, mtime })
     }
+}
+
+/// Hard links of the files of a snapshot that other recordings know. They prove nothing: what is at a name now decides.
+#[derive(Debug, Default)]
+pub struct KnownLinks {
+    /// Names that the files have or had.
+    pub names: BTreeSet<Vec<u8>>,
+    /// The device and inode numbers of files that had several names, although the snapshot may know one alone.
+    pub files: HashSet<(u64, u64)>,
 }
 
 /// The fingerprint of the state that `record` has on `side`.

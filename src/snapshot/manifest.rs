@@ -693,6 +693,16 @@ impl Present {
         }
     }
 
+    /// Device and inode number.
+    pub fn identity(&self) -> (u64, u64) {
+        (self.dev, self.ino)
+    }
+
+    /// Those of a regular file.
+    pub fn file_identity(&self) -> Option<(u64, u64)> {
+        (self.file_type == FileType::File).then(|| self.identity())
+    }
+
     /// Whether it is a sparse file, whose stored content leaves out its holes.
     pub fn is_sparse(&self) -> bool {
         matches!(self.digest, Some(Digest::Sparse(_)))

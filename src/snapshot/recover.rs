@@ -664,7 +664,7 @@ impl<'a> Builder<'a> {
             return self.content(stored, present.size).map(Some);
         }
         // Its bytes are where they were as long as nothing has destroyed them.
-        let Some(path) = self.paths.get(&(present.dev, present.ino)) else { return Ok(None) };
+        let Some(path) = self.paths.get(&present.identity()) else { return Ok(None) };
         let Some(now) = self.found.get(path).map(Stat::from) else { return Ok(None) };
         let same_time = now.modified() == (present.mtime, present.mtime_nsec);
         if now.size != present.size || !(same_time || metadata_changed && place.is_none()) {
@@ -764,9 +764,8 @@ impl<'a> Builder<'a> {
         for (from, to) in &self.journaled.moves {
             let [old, new] = [from, to].map(|path| FileRecord::find(records, path));
             let (Some(old), Some(new)) = (old, new) else { continue };
-            let identity = |present: &Present| (present.dev, present.ino);
-            let before = records[old].before.present().map(identity);
-            if before.is_some() && before == records[new].after.present().map(identity) {
+            let before = records[old].before.present().map(Present::identity);
+            if before.is_some() && before == records[new].after.present().map(Present::identity) {
                 records[old].renamed_to = Some(to.clone());
                 records[new].renamed_from = Some(from.clone());
             }

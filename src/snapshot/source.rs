@@ -149,7 +149,7 @@ impl<'s> Contents<'s> {
     pub fn prove_all(&self) -> Result<(), Error> {
         let mut seen = HashSet::new();
         for record in self.snapshot.files() {
-            for side in [Side::Before, Side::After] {
+            for side in Side::BOTH {
                 if let Ok(ContentSource::Blob { key, .. }) = locate(record, side)
                     && seen.insert(key)
                 {

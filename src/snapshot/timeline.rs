@@ -150,11 +150,8 @@ pub fn is_relinked(record: &FileRecord) -> bool {
 pub fn other_names(parts: &[Snapshot], paths: &BTreeSet<Vec<u8>>) -> BTreeSet<Vec<u8>> {
     let mut names = BTreeSet::new();
     for part in parts {
-        let inode =
-            |at: &Present| (at.file_type == FileType::File && at.nlink > 1).then_some((at.dev, at.ino));
-        let inodes = |record: &FileRecord| {
-            [&record.before, &record.after].map(|state| state.present().and_then(inode)).into_iter().flatten()
-        };
+        let inode = |state: &State| state.present().filter(|at| at.nlink > 1)?.file_identity();
+        let inodes = |record: &FileRecord| [&record.before, &record.after].map(inode).into_iter().flatten();
         let own: BTreeSet<_> = paths.iter().filter_map(|path| part.find(path)).flat_map(inodes).collect();
         let is_one = |record: &&FileRecord| !own.is_empty() && inodes(record).any(|one| own.contains(&one));
         names.extend(part.files().iter().filter(is_one).map(|record| record.path.clone()));
@@ -259,8 +256,7 @@ fn before_write<'s>(
     linked: &HashMap<LinkedFile, Vec<Observation<'s>>>,
 ) -> Option<(Observation<'s>, Observation<'s>)> {
     let before = left.record.before.present().filter(|_| left.side == Side::After && left.part.is_some())?;
-    let inode = |at: &Present| (at.dev, at.ino);
-    let is_same = left.file().is_some_and(|after| inode(after) == inode(before));
+    let is_same = left.file().is_some_and(|after| after.identity() == before.identity());
     let candidates = LinkedFile::of(before).filter(|_| is_same).and_then(|file| linked.get(&file))?;
     let is_one = |one: &&Observation| one.part == left.part && std::ptr::eq(one.record, left.record);
     let found = candidates.iter().filter(is_one).find(|one| one.side == Side::Before)?;

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 
 use super::undo::ids;
-use super::{run, verb};
+use super::{library, run, verb};
 use crate::support::{Place, Run};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
@@ -125,5 +125,20 @@ fn hard_link_of_a_later_name_leads_to_the_file() {
     for number in [2, 1, 0] {
         undo(&place, &[], &ids[number]).expect(0);
         assert_eq!(names(&place), trees[number], "{number}");
+    }
+}
+
+#[test]
+fn undo_needs_no_index() {
+    let place = Place::new();
+    place.write("f", "one\n");
+    run(&place, &[], "echo two > f");
+    // Not even root can read it.
+    let index = library(&place).join("paths.idx");
+    let _ = fs::remove_file(&index);
+    fs::create_dir(&index).unwrap();
+    for (verb_name, content) in [("undo", "one\n"), ("redo", "two\n")] {
+        verb(&place, &[verb_name]).expect(0);
+        assert_eq!(fs::read_to_string(place.at("f")).unwrap(), content);
     }
 }

@@ -17,18 +17,18 @@ fn noise() -> Vec<u8> {
     bytes
 }
 
+/// Runs `sh -c script` with the program and the snapshot as its arguments.
+fn run_by(place: &Place, script: &str) -> Run {
+    let mut shell = place.program("sh");
+    shell.args(["-c", script]).arg(place.executable(BINARY.as_ref())).arg(&place.out);
+    let run: Run = shell.output().unwrap().into();
+    run.expect(0)
+}
+
 /// How many bytes a restore to the state before reads and writes by system calls (proc_pid_io(5)).
 fn bytes_of_restore(place: &Place) -> (usize, usize) {
     // The counters of a process include those of its children that have ended.
-    let script = r#""$0" restore "$1" --before >/dev/null && cat /proc/$$/io"#;
-    let output = place
-        .program("sh")
-        .args(["-c", script])
-        .arg(place.executable(BINARY.as_ref()))
-        .arg(&place.out)
-        .output();
-    let run: Run = output.unwrap().into();
-    let run = run.expect(0);
+    let run = run_by(place, r#""$0" restore "$1" --before >/dev/null && cat /proc/$$/io"#);
     let number = |name: &str| {
         let line = run.stdout.lines().find_map(|line| line.strip_prefix(name));
         line.and_then(|number| number.trim().parse().ok()).unwrap()
@@ -94,14 +94,6 @@ fn more_files_than_may_be_open_are_restored() {
         fs::remove_dir_all(place.at("removed")).unwrap();
         (0..40).for_each(|number| place.write(&format!("edited-{number}"), "edited"));
     });
-    let script = r#"ulimit -n 48; exec "$0" restore "$1" --before"#;
-    let output = place
-        .program("sh")
-        .args(["-c", script])
-        .arg(place.executable(BINARY.as_ref()))
-        .arg(&place.out)
-        .output();
-    let run: Run = output.unwrap().into();
-    run.expect(0);
+    run_by(&place, r#"ulimit -n 48; exec "$0" restore "$1" --before"#);
     states.expect(&place, true);
 }

@@ -362,7 +362,7 @@ impl Recalling {
         let log_size = self.log.metadata().map_err(|error| error.to_string())?.len();
         let is_own_output = |record: &&FileRecord| {
             let states = [record.before.present(), record.after.present()];
-            states.into_iter().flatten().any(|state| self.output_files.contains(&(state.dev, state.ino)))
+            states.into_iter().flatten().any(|state| self.output_files.contains(&state.identity()))
         };
         if let Some(record) = snapshot.files().iter().find(is_own_output) {
             return Err(own_output(&record.path));

@@ -131,9 +131,9 @@ impl<'s> GitDirectory<'s> {
         is_worktree: bool,
         contents: &Contents,
     ) -> Vec<String> {
-        let heads = [Side::Before, Side::After].map(|side| self.head(side, contents));
+        let heads = Side::BOTH.map(|side| self.head(side, contents));
         let what = if is_worktree { "worktree" } else { "repository" };
-        match [Side::Before, Side::After].map(|side| self.exists(b"HEAD", side)) {
+        match Side::BOTH.map(|side| self.exists(b"HEAD", side)) {
             [false, true] => {
                 return vec![format!("{what} {}", if is_worktree { "added" } else { "created" })];
             }
@@ -176,8 +176,7 @@ impl<'s> GitDirectory<'s> {
         self.tell_references(&commits, &mut told);
         self.tell_stashes(contents, &mut told);
         for (name, files) in OPERATIONS {
-            let [before, after] =
-                [Side::Before, Side::After].map(|side| files.iter().any(|file| self.has_any(file, side)));
+            let [before, after] = Side::BOTH.map(|side| files.iter().any(|file| self.has_any(file, side)));
             match (before, after) {
                 (false, true) => told.push(format!("{name} started")),
                 (true, false) => told.push(format!("{name} ended")),

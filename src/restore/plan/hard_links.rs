@@ -32,7 +32,7 @@ impl Planner<'_> {
                 Some(_) => false,
             };
             let wanted = planner.wanted(index)?;
-            stays.then_some((index, (live.dev, live.ino), (wanted.dev, wanted.ino) == (live.dev, live.ino)))
+            stays.then_some((index, live.identity(), wanted.identity() == live.identity()))
         };
         let lasting: Vec<_> = members.iter().filter_map(|index| persists(self, *index)).collect();
         // The original file, if it is still there, or else any file at the wanted state.
@@ -48,7 +48,7 @@ impl Planner<'_> {
         for &index in members.iter().filter(|index| **index != leader) {
             let is_target = self.input.targets.binary_search(&index).is_ok();
             let live = self.inspect(index).and_then(|inspection| inspection.live.as_ref());
-            let is_linked = inode.is_some() && live.map(|live| (live.dev, live.ino)) == inode;
+            let is_linked = inode.is_some() && live.map(|live| live.identity()) == inode;
             match self.steps.get(&index) {
                 // It leaves the file that the leader stays a name of.
                 Some(Action::File { own_content: true, .. }) if is_linked => {}
@@ -78,10 +78,10 @@ impl Planner<'_> {
         }
         let inode = |index: usize| {
             let live = self.inspect(index)?.live.as_ref().filter(|live| live.file_type == FileType::File)?;
-            Some((live.dev, live.ino))
+            Some(live.identity())
         };
         let Some(own) = inode(index) else { return };
-        let wanted = |index: usize| self.wanted(index).map(|wanted| (wanted.dev, wanted.ino));
+        let wanted = |index: usize| self.wanted(index).map(|wanted| wanted.identity());
         // The name that had the file before keeps it.
         let is_foreign = |other: &usize| {
             *other != index
@@ -99,7 +99,7 @@ impl Planner<'_> {
     /// different files.
     fn leave_shared_file(&mut self, index: usize) {
         let [wanted_hard_links, other_hard_links] = self.input.hard_links;
-        let inode = |index: usize| self.inspect(index)?.live.as_ref().map(|live| (live.dev, live.ino));
+        let inode = |index: usize| self.inspect(index)?.live.as_ref().map(|live| live.identity());
         let stays = |other: &usize| {
             !wanted_hard_links.names(index).contains(other)
                 && inode(*other) == inode(index)

@@ -90,15 +90,13 @@ struct WithheldContents {
     read: HashSet<(u64, u32)>,
 }
 
-const SIDES: [Side; 2] = [Side::Before, Side::After];
-
 impl WithheldContents {
     fn of(snapshot: &Snapshot, secrets: &Secrets) -> WithheldContents {
         let (records, contents) = (snapshot.records(), Contents::new(snapshot));
         let mut withheld = WithheldContents::default();
         for record in records.iter().filter(|record| is_secret(record, secrets, &contents)) {
             withheld.paths.insert(record.path.clone());
-            SIDES.into_iter().for_each(|side| withheld.add(record, side));
+            Side::BOTH.into_iter().for_each(|side| withheld.add(record, side));
             match unknown(record).map(|before| (before, live_digest(record, before))) {
                 Some((_, Some(digest))) => drop(withheld.digests.insert(digest)),
                 Some((before, None)) => {
@@ -111,7 +109,7 @@ impl WithheldContents {
         loop {
             let known = withheld.len();
             for record in &records {
-                for side in SIDES {
+                for side in Side::BOTH {
                     if withheld.has(record, side) {
                         withheld.add(record, side);
                     }
@@ -151,8 +149,8 @@ impl WithheldContents {
     /// Takes what is withheld out of a record; whether that is anything.
     fn redact(&self, record: &mut FileRecord) -> bool {
         let is_secret = self.paths.contains(&record.path);
-        let [before, after] = SIDES.map(|side| is_secret || self.has(record, side));
-        let pinned = SIDES.map(|side| oid(record, side).is_some());
+        let [before, after] = Side::BOTH.map(|side| is_secret || self.has(record, side));
+        let pinned = Side::BOTH.map(|side| oid(record, side).is_some());
         let states = [(&mut record.before, before, pinned[0]), (&mut record.after, after, pinned[1])];
         let mut is_other = false;
         for (state, is_withheld, is_pinned) in states {
@@ -178,7 +176,7 @@ fn is_secret(record: &FileRecord, secrets: &Secrets, contents: &Contents) -> boo
     let names = [Some(&record.path), record.renamed_from.as_ref(), record.renamed_to.as_ref()];
     // What is named like one and can't be read may be one.
     let has = |sign| recorded_sign(record, contents, sign).unwrap_or(sign != ContentSign::Key);
-    let has_content = SIDES.into_iter().any(|side| file(record, side).is_some());
+    let has_content = Side::BOTH.into_iter().any(|side| file(record, side).is_some());
     names.into_iter().flatten().any(|path| secrets.is_secret(path, |sign| has_content && has(sign)))
 }
 
@@ -197,7 +195,7 @@ pub fn recorded_sign(record: &FileRecord, contents: &Contents, sign: ContentSign
         contents.copy(record, *side, &mut finder).ok()?;
         Some(finder.has_found())
     };
-    let found: Vec<bool> = SIDES.iter().filter_map(has).collect();
+    let found: Vec<bool> = Side::BOTH.iter().filter_map(has).collect();
     (!found.is_empty()).then(|| found.contains(&true))
 }
 
