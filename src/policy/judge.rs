@@ -11,7 +11,7 @@ use crate::snapshot::change::PathEffect;
 use crate::snapshot::compare::LinkedFile;
 use crate::snapshot::secrets::ContentSign;
 use crate::snapshot::{
-    FileRecord, FileType, Header, LeftOutChange, NetworkUse, Operation, Operations, Snapshot, State,
+    FileRecord, FileType, Header, LeftOutChange, NetworkUse, Operation, Operations, Present, Snapshot, State,
     Suppressed, WarningKind,
 };
 
@@ -277,20 +277,32 @@ fn by_name(
     finding
 }
 
-/// That a file which was changed in place has names that nobody knows, which need not be allowed.
+/// That a file which was changed, or may have been, has names that are not known, or only to rules.
 fn unknown_names(record: &FileRecord, policy: &CompiledPolicy, names: &FileNames<'_>) -> Option<String> {
-    let (before, after) = (record.before.present()?, record.after.present()?);
-    let is_in_place =
-        before.file_type == FileType::File && (before.dev, before.ino) == (after.dev, after.ino);
-    let known = names.known_before(before);
-    let is_unknown = is_in_place && !policy.allow_write.is_empty() && before.nlink > known;
-    is_unknown.then(|| {
-        let path = String::from_utf8_lossy(&record.path);
-        format!(
-            "{path} has {} names, of which {known} are known: another may be one that is not allowed",
-            before.nlink
-        )
-    })
+    let is_same = |one: &Present, other: &Present| one.identity() == other.identity();
+    let (before, after) = (record.before.present(), record.after.present());
+    let (file, is_gone) = match (before, after) {
+        (Some(before), Some(after)) if is_same(before, after) => (before, false),
+        // It was written to and removed, or removed, made anew and removed again: the record has no order.
+        (Some(before), None) => (before, true),
+        // It got this name and was written to.
+        (None, Some(after)) if names.is_changed(after) => (after, false),
+        _ => return None,
+    };
+    if file.file_type != FileType::File {
+        return None;
+    }
+    let (path, known) = (String::from_utf8_lossy(&record.path), names.known_before(file));
+    if !policy.allow_write.is_empty() && file.nlink > known {
+        let nlink = file.nlink;
+        Some(format!(
+            "{path} has {nlink} names, of which {known} are known: another may be one that is not allowed"
+        ))
+    } else if is_gone && names.has_name_by_rule(file) {
+        Some(format!("{path} was changed and is gone, and a file that a rule names was another name of it"))
+    } else {
+        None
+    }
 }
 
 /// How the command changed the path of a record; empty if it did not.
@@ -324,14 +336,14 @@ fn changed_through(files: &[FileRecord]) -> HashMap<&[u8], &FileRecord> {
     for record in files.iter().filter(|record| !changes_of(record).is_empty()) {
         for present in [&record.before, &record.after].into_iter().filter_map(State::present) {
             if present.nlink > 1 && LinkedFile::of(present).is_some() {
-                changed.entry((present.dev, present.ino)).or_insert(record);
+                changed.entry(present.identity()).or_insert(record);
             }
         }
     }
     let changed = &changed;
     let through = files.iter().filter_map(|record| {
         let before = record.before.present()?;
-        let other = changed.get(&(before.dev, before.ino))?;
+        let other = changed.get(&before.identity())?;
         let is_changed = changes_of(record).is_empty()
             && !record.is_inherited_alone()
             && PathEffect::of(record) == PathEffect::Changed;

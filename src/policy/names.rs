@@ -4,7 +4,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::snapshot::{FileRecord, FileType, Operation, Operations, Present};
+use crate::snapshot::blobs::Side;
+use crate::snapshot::compare::state;
+use crate::snapshot::{FileRecord, Operation, Operations, Present};
 
 /// What tells a file from others, while it exists.
 type Inode = (u64, u64);
@@ -18,43 +20,25 @@ pub struct NamedFile {
     pub state: Present,
 }
 
-/// Which state of a path is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Side {
-    Before,
-    After,
-}
-
-const SIDES: [Side; 2] = [Side::Before, Side::After];
-
 /// The names of the files of a recording.
 #[derive(Debug, Default)]
 pub struct FileNames<'a> {
-    /// What is at each path.
+    /// The file at each path.
     inodes: HashMap<(&'a [u8], Side), Inode>,
     /// The paths of the inodes that have several.
     paths: HashMap<Inode, Vec<&'a [u8]>>,
     /// The other path of each rename, and on which side it has the file.
     renamed: HashMap<&'a [u8], Vec<(&'a [u8], Side)>>,
     /// The paths that only a rule names.
-    by_rule: HashSet<&'a [u8]>,
+    by_rule: HashMap<Inode, Vec<&'a [u8]>>,
     /// The inodes whose content or attributes were changed.
     changed: HashSet<Inode>,
     /// How many known names each had before.
     before: HashMap<Inode, u64>,
 }
 
-fn inode(state: &Present) -> Option<Inode> {
-    (state.file_type == FileType::File).then_some((state.dev, state.ino))
-}
-
 fn attributes(state: &Present) -> (u32, u32, u32, u64, i64, u32) {
     (state.mode, state.uid, state.gid, state.size, state.mtime, state.mtime_nsec)
-}
-
-fn states(record: &FileRecord) -> impl Iterator<Item = (Side, &Present)> {
-    let states = SIDES.into_iter().zip([&record.before, &record.after]);
-    states.filter_map(|(side, state)| Some((side, state.present()?)))
 }
 
 impl<'a> FileNames<'a> {
@@ -65,8 +49,9 @@ impl<'a> FileNames<'a> {
         let mut linked: HashSet<Inode> = HashSet::new();
         let mut last: HashMap<Inode, &Present> = HashMap::new();
         for record in files {
-            for (side, state) in states(record) {
-                let Some(inode) = inode(state) else { continue };
+            for side in Side::BOTH {
+                let Some(state) = state(record, side).present() else { continue };
+                let Some(inode) = state.file_identity() else { continue };
                 names.add(inode, &record.path, side);
                 if state.nlink > 1 {
                     linked.insert(inode);
@@ -77,18 +62,18 @@ impl<'a> FileNames<'a> {
             }
             names.note(record);
         }
-        for NamedFile { path, state } in named {
-            let is_same = |(_, other): (Side, &Present)| {
-                inode(other) == inode(state) && (other.nlink > 1 || attributes(other) == attributes(state))
+        for NamedFile { path, state: named } in named {
+            let is_same = |other: &Present| {
+                other.file_identity() == named.file_identity()
+                    && (other.nlink > 1 || attributes(other) == attributes(named))
             };
-            let Some(inode) = inode(state).filter(|_| files.iter().flat_map(states).any(is_same)) else {
-                continue;
-            };
-            let is_recorded = SIDES.into_iter().any(|side| names.inodes.contains_key(&(&**path, side)));
-            if !is_recorded {
-                names.by_rule.insert(path);
+            let mut states = files.iter().flat_map(|record| [&record.before, &record.after]);
+            let is_known = states.any(|state| state.present().is_some_and(is_same));
+            let Some(inode) = named.file_identity().filter(|_| is_known) else { continue };
+            if !Side::BOTH.into_iter().any(|side| names.inodes.contains_key(&(&**path, side))) {
+                names.by_rule.entry(inode).or_default().push(path);
                 *names.before.entry(inode).or_default() += 1;
-                SIDES.into_iter().for_each(|side| names.add(inode, path, side));
+                Side::BOTH.into_iter().for_each(|side| names.add(inode, path, side));
             }
             linked.insert(inode);
         }
@@ -96,10 +81,11 @@ impl<'a> FileNames<'a> {
         names
     }
 
+    /// Adds a name; those of one path come after each other.
     fn add(&mut self, inode: Inode, path: &'a [u8], side: Side) {
         self.inodes.insert((path, side), inode);
         let paths = self.paths.entry(inode).or_default();
-        if !paths.contains(&path) {
+        if paths.last() != Some(&path) {
             paths.push(path);
         }
     }
@@ -125,28 +111,32 @@ impl<'a> FileNames<'a> {
         }
     }
 
-    /// The names that the file has which is at a path on one side.
-    fn links(&self, path: &'a [u8], side: Side) -> impl Iterator<Item = &'a [u8]> {
-        let paths = self.inodes.get(&(path, side)).and_then(|inode| self.paths.get(inode));
-        paths.into_iter().flatten().copied()
-    }
-
     /// The other names that the files at a path have or had, by hard links and renames.
     pub fn others(&self, path: &'a [u8]) -> Vec<&'a [u8]> {
-        let mut found: Vec<(&[u8], Side)> = SIDES.map(|side| (path, side)).to_vec();
-        let mut seen: HashSet<(&[u8], Side)> = found.iter().copied().collect();
+        let node = |path, side| (path, side, self.inodes.get(&(path, side)).copied());
+        let mut found = Side::BOTH.map(|side| node(path, side)).to_vec();
+        let mut seen: HashSet<_> = found.iter().copied().collect();
+        let mut expanded: HashSet<Inode> = HashSet::new();
         let mut at = 0;
-        while let Some(&(path, side)) = found.get(at) {
-            let renamed = self.renamed.get(path).into_iter().flatten().copied();
-            let linked = self.links(path, side).flat_map(|path| SIDES.map(|side| (path, side))).filter(
-                // At the other name, too, it is the same file.
-                |node| self.inodes.get(node) == self.inodes.get(&(path, side)),
-            );
-            found.extend(renamed.chain(linked).filter(|node| seen.insert(*node)));
+        while let Some(&(path, _, inode)) = found.get(at) {
+            // A path that several files had one after the other connects only those that may be the same.
+            let renamed = self.renamed.get(path).into_iter().flatten().filter_map(|(path, side)| {
+                let (path, side, there) = node(path, *side);
+                (there.is_none() || inode.is_none() || there == inode).then_some((
+                    path,
+                    side,
+                    there.or(inode),
+                ))
+            });
+            let links =
+                inode.filter(|inode| expanded.insert(*inode)).and_then(|inode| self.paths.get(&inode));
+            let links = links.into_iter().flatten().flat_map(|path| Side::BOTH.map(|side| node(path, side)));
+            let more = renamed.chain(links.filter(|(.., there)| *there == inode));
+            found.extend(more.filter(|node| seen.insert(*node)));
             at += 1;
         }
         let mut names: Vec<&[u8]> =
-            found.into_iter().map(|(path, _)| path).filter(|other| *other != path).collect();
+            found.into_iter().map(|(path, ..)| path).filter(|other| *other != path).collect();
         names.sort_unstable();
         names.dedup();
         names
@@ -154,14 +144,25 @@ impl<'a> FileNames<'a> {
 
     /// The other names of a changed file that only rules know.
     pub fn changed_by_rule(&self, path: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
-        let is_changed =
-            |side| self.inodes.get(&(path, side)).is_some_and(|inode| self.changed.contains(inode));
-        let sides = SIDES.into_iter().filter(move |side| is_changed(*side));
-        sides.flat_map(move |side| self.links(path, side)).filter(|other| self.by_rule.contains(other))
+        let inodes = Side::BOTH.into_iter().filter_map(move |side| self.inodes.get(&(path, side)));
+        let changed = inodes.filter(|inode| self.changed.contains(*inode));
+        changed.filter_map(|inode| self.by_rule.get(inode)).flatten().copied()
+    }
+
+    /// Whether the content or the attributes of a file were changed that was there before.
+    pub fn is_changed(&self, state: &Present) -> bool {
+        state
+            .file_identity()
+            .is_some_and(|file| self.changed.contains(&file) && self.before.contains_key(&file))
+    }
+
+    /// Whether a file has a name that only rules know.
+    pub fn has_name_by_rule(&self, state: &Present) -> bool {
+        state.file_identity().is_some_and(|file| self.by_rule.contains_key(&file))
     }
 
     /// How many names of a file are known that it had before.
     pub fn known_before(&self, state: &Present) -> u64 {
-        inode(state).and_then(|inode| self.before.get(&inode)).copied().unwrap_or(0)
+        state.file_identity().and_then(|inode| self.before.get(&inode)).copied().unwrap_or(0)
     }
 }

@@ -267,6 +267,7 @@ fn a_rule_that_names_a_file_means_it_by_any_name() {
             // Other files, and names that come and go.
             ("mv linked x; rm x; echo x > linked", ["--deny-write", "../secret"], &[]),
             ("echo x > y; cat y; mv y linked", ["--deny-read", "../secret"], &[]),
+            ("echo x > t; mv t linked; echo y > t; mv t other; cat linked", ["--deny-read", "other"], &[]),
             ("echo x > y; cat y; rm y; echo x > z; cat z", ["--deny-read", "../secret"], &[]),
         ] {
             let (status, found) = found_by_rule(user, script, &rule);
@@ -282,12 +283,18 @@ fn a_change_of_a_file_with_unknown_names_does_not_pass() {
     for (script, status) in [
         ("echo x >> linked", 1),
         ("chmod 600 linked", 1),
+        ("echo x >> linked; rm linked", 1),
+        ("mv linked x; echo x >> x", 1),
         ("rm linked; echo x > linked; cat linked", 0),
         ("mv linked x", 0),
         ("echo x > a; ln a b; echo y > b", 0),
+        ("rm linked", 0),
         ("cat linked", 0),
     ] {
         let (found, findings) = found_by_rule(user, script, &["--allow-write", "@workspace"]);
         assert_eq!((found, findings), (status, Vec::new()), "{script}");
     }
+    let written_and_removed =
+        found_by_rule(user, "echo x >> linked; rm linked", &["--deny-write", "../secret"]);
+    assert_eq!(written_and_removed, (1, Vec::new()));
 }
