@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use super::key::{IGNORED_VARIABLES, names};
 use crate::fs;
-use crate::snapshot::{Exec, FileRecord, FileType, Look, Snapshot};
+use crate::snapshot::{Exec, FileRecord, FileType, Look, Operation, Snapshot, State};
 
 /// A larger file is data.
 const TEXT_LIMIT: u64 = 16 << 20;
@@ -20,8 +20,10 @@ const TEXT_LIMIT: u64 = 16 << 20;
 const PRINTING: [&str; 6] = ["declare", "env", "export", "printenv", "set", "typeset"];
 
 /// All variables in other languages, and what comes next where only one of them is meant.
-const ENVIRONMENTS: [(&str, &[&str]); 4] = [
+const ENVIRONMENTS: [(&str, &[&str]); 6] = [
     ("os.environ", &["[", ".get", ".pop", ".setdefault"]),
+    ("os.environb", &["[", ".get"]),
+    ("import environ", &[]),
     ("process.env", &["[", "."]),
     ("ENVIRON", &["["]),
     ("%ENV", &[]),
@@ -38,9 +40,11 @@ pub fn of_run(snapshot: &Snapshot) -> BTreeSet<&'static str> {
     }
     let arguments: BTreeSet<&[u8]> =
         execs.iter().flat_map(|exec| &exec.argv).map(|word| last_component(word)).collect();
+    let is_file = |state: &State| state.present().is_some_and(|at| at.file_type == FileType::File);
+    // A text that the run made itself has no content before.
     let is_read = |record: &&FileRecord| {
-        let before = record.before.present();
-        record.seen.contains(Look::Content) && before.is_some_and(|at| at.file_type == FileType::File)
+        record.seen.contains(Look::Content) && is_file(&record.before)
+            || record.operations.contains(Operation::Read) && is_file(&record.after)
     };
     for record in snapshot.files().iter().filter(is_read) {
         found.in_file(&record.path, arguments.contains(last_component(&record.path)));
@@ -63,7 +67,11 @@ impl Mentions {
     fn in_command(&mut self, exec: &Exec) {
         let mut arguments = exec.argv.iter().skip(1);
         let is_plain = |word: &Vec<u8>| word.starts_with(b"-") || word.contains(&b'=');
-        if matches!(last_component(&exec.exe), b"env" | b"printenv") && arguments.all(is_plain) {
+        let called = exec.argv.first().unwrap_or(&exec.exe);
+        let is_env =
+            [&exec.exe, called].iter().any(|name| matches!(last_component(name), b"env" | b"printenv"));
+        // What is not all recorded may name any.
+        if is_env && arguments.all(is_plain) || exec.argv_truncated || exec.redacted {
             self.all();
         }
         for (before, argument) in exec.argv.iter().zip(exec.argv.iter().skip(1)) {
@@ -77,6 +85,9 @@ impl Mentions {
     }
 
     fn in_file(&mut self, path: &[u8], is_argument: bool) {
+        if self.0.len() == IGNORED_VARIABLES.len() {
+            return;
+        }
         let mut bytes = Vec::new();
         match fs::open_regular(path).map(|file| file.take(TEXT_LIMIT + 1).read_to_end(&mut bytes)) {
             Ok(Ok(_)) if bytes.len() as u64 > TEXT_LIMIT || bytes.starts_with(b"\x7fELF") => {}
@@ -175,6 +186,8 @@ mod tests {
             "declare -p",
             "print(os.environ)",
             "dict(os.environ.items())",
+            "print(os.environb)",
+            "from os import environ",
             "console.log(process.env)",
             "keys %ENV",
             "for (v in ENVIRON) x",
@@ -187,6 +200,7 @@ mod tests {
             "export A=1",
             "the env is set",
             "os.environ['HOME']",
+            "os.environb[b'HOME']",
             "process.env.HOME",
             "ENVIRON[\"HOME\"]",
             "os.environ.get('HOME')",

@@ -110,14 +110,18 @@ pub const ROWS: &[Row] = &[
     (70, ALWAYS, |_, _| plain(Ask::SystemV)), // msgrcv
     (71, ALWAYS, |_, _| plain(Ask::SystemV)), // msgctl
     // fcntl(fd, cmd, arg)
-    (72, LOCKING, |args, _| {
+    (72, LOCKING, |args, memory| {
+        if is_unlock(args, memory) {
+            return Ok(None);
+        }
         let is_lease = [SETLEASE, GETLEASE].map(u32::cast_signed).contains(&number(args, 1));
         plain(if is_lease { Ask::Lease } else { Ask::Lock(number(args, 0)) })
     }),
-    (73, ALWAYS, |args, _| plain(Ask::Lock(number(args, 0)))), // flock
-    (103, ALWAYS, |_, _| plain(Ask::System)),                  // syslog
-    (121, NOT_OF_CALLER, process),                             // getpgid
-    (124, NOT_OF_CALLER, process),                             // getsid
+    // flock(fd, operation): to give a lock back tells nothing
+    (73, ALWAYS, |args, _| Ok((number(args, 1) & libc::LOCK_UN == 0).then(|| Ask::Lock(number(args, 0))))),
+    (103, ALWAYS, |_, _| plain(Ask::System)), // syslog
+    (121, NOT_OF_CALLER, process),            // getpgid
+    (124, NOT_OF_CALLER, process),            // getsid
     // capget(hdrp, datap): the process is in memory
     (125, ALWAYS, |args, memory| {
         let mut pid = [0; 4];
@@ -171,6 +175,15 @@ pub const ROWS: &[Row] = &[
     (457, ALWAYS, |_, _| plain(Ask::System)), // statmount
     (458, ALWAYS, |_, _| plain(Ask::System)), // listmount
 ];
+
+/// Whether fcntl gives a lock back, by `struct flock`, whose first field is the type: that tells nothing.
+fn is_unlock(args: &Args, memory: &dyn Memory) -> bool {
+    const SETTING: [i32; 4] = [libc::F_SETLK, libc::F_SETLKW, libc::F_OFD_SETLK, libc::F_OFD_SETLKW];
+    let mut kind = [0; 2];
+    SETTING.contains(&number(args, 1))
+        && memory.read_exact(RemoteAddr(args[2]), &mut kind).is_ok()
+        && i32::from(i16::from_ne_bytes(kind)) == libc::F_UNLCK
+}
 
 /// An argument of 32 bits: the upper half of its register is noise.
 fn number(args: &Args, arg: usize) -> i32 {
@@ -256,6 +269,8 @@ mod tests {
         assert_eq!(ask(41, [16, 1, 0]), Some(Ask::Network), "of AF_NETLINK");
         assert_eq!(ask(72, [3, 1, 0]), None, "F_GETFD");
         assert_eq!(ask(72, [3, 6, 0]), Some(Ask::Lock(3)), "F_SETLK");
+        assert_eq!(ask(73, [3, 2, 0]), Some(Ask::Lock(3)), "LOCK_EX");
+        assert_eq!(ask(73, [3, 8, 0]), None, "LOCK_UN");
         assert_eq!(ask(72, [3, 1024, 0]), Some(Ask::Lease), "F_SETLEASE");
         assert_eq!(ask(318, [1, 8, 1]), Some(Ask::RandomBytes { may_be_of_libc: true }));
         assert_eq!(ask(137, [1, 2, 0]), None, "an address that can't be read");

@@ -7,6 +7,10 @@ use super::syscalls::Args;
 
 /// fcntl(2): F_GETFD and F_SETFD say nothing of what a descriptor stands for.
 const FCNTL: u32 = 72;
+/// ioctl(2), of which two commands do the same as F_SETFD.
+const IOCTL: u32 = 16;
+const FIONCLEX: u32 = 0x5450;
+const FIOCLEX: u32 = 0x5451;
 
 /// The calls by number, and which registers have descriptors.
 pub const USES: [(u32, &[u8]); 81] = [
@@ -15,7 +19,7 @@ pub const USES: [(u32, &[u8]); 81] = [
     (5, &[0]),      // fstat
     (8, &[0]),      // lseek
     (9, &[4]),      // mmap
-    (16, &[0]),     // ioctl
+    (IOCTL, &[0]),  // ioctl
     (17, &[0]),     // pread64
     (18, &[0]),     // pwrite64
     (19, &[0]),     // readv
@@ -96,8 +100,13 @@ pub const USES: [(u32, &[u8]); 81] = [
 /// The descriptor among `watched` that the call uses.
 pub fn used(number: u64, args: &Args, watched: &[u32]) -> Option<u32> {
     let (_, registers) = USES.iter().find(|(use_, _)| u64::from(*use_) == number)?;
-    let harmless = [libc::F_GETFD, libc::F_SETFD].map(i64::from);
-    if number == u64::from(FCNTL) && harmless.contains(&(args[1].cast_signed() & 0xffff_ffff)) {
+    // Whether it is closed at an exec is no matter of the file.
+    let harmless = match u32::try_from(number) {
+        Ok(FCNTL) => [libc::F_GETFD, libc::F_SETFD].map(i32::cast_unsigned),
+        Ok(IOCTL) => [FIONCLEX, FIOCLEX],
+        _ => [u32::MAX; 2],
+    };
+    if harmless.map(u64::from).contains(&(args[1] & 0xffff_ffff)) {
         return None;
     }
     let descriptor = |register: &u8| u32::try_from(args[usize::from(*register)] & 0xffff_ffff).ok();
@@ -121,6 +130,8 @@ mod tests {
         assert_eq!(used(72, &[7, 0, 0, 0, 0, 0], &[7]), Some(7), "F_DUPFD");
         assert_eq!(used(72, &[7, 3, 0, 0, 0, 0], &[7]), Some(7), "F_GETFL");
         assert_eq!(used(72, &[7, 1, 0, 0, 0, 0], &[7]), None, "F_GETFD");
+        assert_eq!(used(16, &[7, 0x5451, 0, 0, 0, 0], &[7]), None, "FIOCLEX");
+        assert_eq!(used(16, &[7, 0x5401, 0, 0, 0, 0], &[7]), Some(7), "TCGETS");
         assert_eq!(used(3, &args(0, 7), &[7]), None, "close");
     }
 }

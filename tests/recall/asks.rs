@@ -77,6 +77,7 @@ fn what_tells_of_the_command_itself_is_recalled() {
         &python("import socket; socket.socketpair()"),
         &python("import fcntl; f = open(\"lock\", \"r+\"); fcntl.lockf(f, fcntl.LOCK_EX | fcntl.LOCK_NB)"),
         &python("import signal; signal.raise_signal(signal.SIGCONT)"),
+        &python("import fcntl; f = open(\"lock\"); fcntl.flock(f, 2); fcntl.flock(f, 8)"),
     ] {
         // The second run may find what the first has made.
         let runs = [1, 2, 3].map(|_| recall_with(&place, &["--recall-failures", "--allow-random"], script));
@@ -159,6 +160,13 @@ fn what_a_command_asks_its_start_for_counts() {
         (("export STY=1", null), ("export STY=2", null), sty),
         (("export XDG_SESSION_ID=1", null), ("export XDG_SESSION_ID=2", null), "echo $XDG_SESSION_ID"),
         (("export WINDOW=1", null), ("export WINDOW=2", null), &environment),
+        (("export TMUX=1", "< inner"), ("export TMUX=2", "< inner"), "sh"),
+        (("export TMUX=1", null), ("export TMUX=2", null), "printf 'echo $TM%s\\n' UX > made; sh made"),
+        (
+            ("export TMUX=1", null),
+            ("export TMUX=2", null),
+            "cp /usr/bin/printenv all; bash -c 'exec -a printenv ./all'",
+        ),
         (("", null), ("by setpriv --securebits +noroot", null), "true"),
         (("", null), ("by choom -n 500 --", null), &slack),
     ] {

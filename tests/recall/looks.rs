@@ -39,6 +39,21 @@ const CHANGES: &[Change] = &[
         change: "chmod g+s d",
         recall: May::Recall,
     },
+    // It is removed, or another name of it is.
+    Change {
+        prepare: "mkdir d; echo f > d/f",
+        command: "rm -r d",
+        reset: "mkdir d; echo f > d/f",
+        change: "chmod g+s d",
+        recall: May::Recall,
+    },
+    Change {
+        prepare: "mkdir d; echo f > d/f",
+        command: "mv d e",
+        reset: "rm -rf e; mkdir d; echo f > d/f",
+        change: "echo g > d/f",
+        recall: May::Recall,
+    },
     Change {
         prepare: "mkdir d",
         command: "echo x > d/out",
