@@ -8,6 +8,7 @@
 //! - [`setup`]: changes an agent's settings and takes that back, byte for byte by means of `receipt.rs`.
 //! - [`effective`]: which of several places the agent takes its shell or hook from.
 //! - [`hook`]: what an agent asks a hook, and how that answers.
+//! - [`program`]: how agents' programs are called, and where they keep what is their own.
 //! - [`recipe`]: what has to be written by hand, for agents and tools without settings of their own.
 //! - [`skill`]: what an agent is told about its own recordings.
 
@@ -16,6 +17,7 @@ pub mod error;
 mod file;
 pub mod hook;
 mod json;
+pub mod program;
 mod receipt;
 pub mod recipe;
 pub mod setup;

@@ -280,12 +280,52 @@ pub enum Mechanism {
     EveryCall,
 }
 
+// A program whose commands are recorded one by one.
+#[derive(Debug, Args)]
+pub struct Session {
+    /// Name of the session, by which --session of other verbs means it [default: a random one]
+    #[arg(long, value_name = "TEXT")]
+    pub name: Option<String>,
+    /// What to keep of the paths that a step uses [default: undo]
+    #[arg(long, value_enum)]
+    pub keep: Option<KeepLevel>,
+    /// Record what agents and shells keep for themselves, too: settings, transcripts, histories
+    #[arg(long)]
+    pub all: bool,
+    /// Leave out PATH and everything beneath it, as the ignore list does (repeatable)
+    #[arg(long, value_name = "PATH")]
+    pub ignore: Vec<OsString>,
+    /// Record secrets, too: the content of secret files that are only read, and secret values in command lines
+    #[arg(long)]
+    pub no_redact: bool,
+    /// Allow io_uring, whose operations are not recorded
+    #[arg(long)]
+    pub allow_io_uring: bool,
+    /// Print nothing but errors
+    #[arg(long)]
+    pub quiet: bool,
+    /// How system calls are intercepted
+    #[arg(
+        long,
+        value_enum,
+        default_value_t = Mechanism::Auto,
+        env = "AGENT_SNAPSHOT_MECHANISM",
+        hide_short_help = true
+    )]
+    pub mechanism: Mechanism,
+    /// The program, an agent or a shell, and its arguments
+    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    pub command: Vec<OsString>,
+}
+
 /// What to do with a snapshot.
 #[derive(Debug, Subcommand)]
 #[command(defer = true)] // so that only the verb that is called is defined
 pub enum Verb {
     /// Record a command into the library
     Run(Run),
+    /// Record each command that a shell or an agent starts, and its own edits, as steps of a session
+    Session(Session),
     /// List the recordings of the library, the newest first
     Log(Log),
     /// Undo the last command of the library that changed something, or others

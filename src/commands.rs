@@ -41,6 +41,7 @@ pub mod redo;
 pub mod report;
 pub mod restore;
 pub mod run;
+pub mod session;
 pub mod shell;
 pub mod show;
 pub mod stats;
@@ -96,6 +97,7 @@ fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
     match verb {
         Verb::Run(args) => Ok(run::run(args)),
         Verb::Recall(args) => recall::run(&args, console),
+        Verb::Session(args) => Ok(session::run(args)),
         Verb::Log(args) => log::run(&args, console),
         Verb::Undo(args) => undo::run(&args, console),
         Verb::Redo(args) => redo::run(&args, console),

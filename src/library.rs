@@ -46,7 +46,7 @@ use self::error::failed;
 use self::index::PathHashes;
 pub use self::log::Entry;
 pub use self::place::Place;
-use crate::snapshot::{Snapshot, SnapshotKind, identity};
+use crate::snapshot::{Snapshot, identity};
 
 /// The directory of the receipts of `init`.
 pub const RECEIPTS: &str = "init";
@@ -157,7 +157,7 @@ impl Library {
     fn unlogged(&self, id: &str) -> Option<Entry> {
         let path = self.directory_of(id);
         match Snapshot::open(&path) {
-            Ok(snapshot) if snapshot.header().kind == SnapshotKind::Recording => Some(Entry::of(&snapshot)),
+            Ok(snapshot) if snapshot.header().kind.is_recording() => Some(Entry::of(&snapshot)),
             Ok(_) => None,
             Err(_) => Entry::unfinished(&path),
         }

@@ -2,6 +2,7 @@
 //!
 //! - [`recorder`]: the observer of a recording. `recording.rs`: what it knows while the tree runs; it finds
 //!   and classifies paths.
+//! - [`session`]: the observer of a session, which has a recorder for each step.
 //! - `calls/`: what each system call means for the ledger.
 //! - [`resolve`]: the path as the kernel resolves it for the tracee, by its name in our mount namespace.
 //! - [`ledger`]: what is known of names and inodes, and the one way in which a change is applied.
@@ -32,9 +33,11 @@ pub mod random;
 pub mod recorder;
 mod recording;
 pub mod resolve;
+pub mod session;
 pub mod warnings;
 
 pub use calls::descriptors::unseen_kind;
 pub use calls::own_program::{identity_of, own_programs};
 pub use calls::{inherited, program};
+pub use mounts::ServedDevices;
 pub use recorder::{Events, Options, Recorder};

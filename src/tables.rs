@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use tempfile::TempPath;
 
 use self::columns::{Subject, parse_time};
-use crate::snapshot::{Error, FileRecord, Header, SnapshotKind, printable};
+use crate::snapshot::{Error, FileRecord, Header, printable};
 
 /// The names of the tables. A recording is there once its file is in the first one.
 pub const TABLES: [&str; 4] = ["recordings", "files", "processes", "network"];
@@ -158,7 +158,7 @@ impl Tables {
 /// It is not.
 pub fn check(header: &Header) -> Result<(), Error> {
     let id = || printable(header.id.as_bytes());
-    if header.kind != SnapshotKind::Recording {
+    if !header.kind.is_recording() {
         return Err(Error::Format(format!("{} is a rescue, and the tables have recordings only", id())));
     }
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';

@@ -4,6 +4,7 @@ mod bundle;
 mod namespace;
 mod place;
 mod process;
+mod terminal;
 mod tree;
 mod user;
 
@@ -23,6 +24,7 @@ pub use process::{
     PATIENCE, command_of, descendants, kill, open_pty, trace_program, trace_restore, trace_verb, traced_by,
     tracer_of, wait,
 };
+pub use terminal::Terminal;
 pub use tree::{Entry, Tree, assert_same, describe, describe_recorded, scan, scan_without};
 pub use user::{NOBODY, User, give_away, is_root, needs_root};
 

@@ -23,7 +23,7 @@ use crate::policy::{
 };
 use crate::snapshot::secrets::{ContentSign, LIMIT, has_sign, recorded_sign};
 use crate::snapshot::source::Contents;
-use crate::snapshot::{BlobOmitted, FileRecord, Header, Present, Snapshot, SnapshotKind, State, live};
+use crate::snapshot::{BlobOmitted, FileRecord, Header, Present, Snapshot, State, live};
 use text::{FindingText, Process};
 pub use words::rule_words;
 
@@ -40,7 +40,7 @@ pub fn run(args: &PolicyCheck, console: &mut Console) -> VerbResult {
     }
     let snapshot = open_or_last(args.snap.as_deref(), &args.access, console)?;
     let header = snapshot.header();
-    if header.kind == SnapshotKind::Rescue {
+    if !header.kind.is_recording() {
         return Err(UsageError("a rescue has no command that could be checked".to_owned()).into());
     }
     let policy = places(header).and_then(|places| compiled(&words, &places)).map_err(UsageError)?;

@@ -16,7 +16,7 @@ use crate::cli::Import;
 use crate::library::index::PathHashes;
 use crate::library::{Entry, ID_LENGTH, Library, Place, is_id};
 use crate::snapshot::layout::{MANIFEST, SnapshotDir};
-use crate::snapshot::{Digest, Error, Header, Snapshot, SnapshotKind, printable};
+use crate::snapshot::{Digest, Error, Header, Snapshot, printable};
 
 /// Runs `import`.
 pub fn run(args: &Import, console: &mut Console) -> VerbResult {
@@ -130,7 +130,7 @@ fn id_in_library(header: &Header, name: &str) -> anyhow::Result<String> {
         );
         return Err(Error::Unsafe(message).into());
     };
-    if header.kind != SnapshotKind::Recording {
+    if !header.kind.is_recording() {
         return Err(UsageError(format!("{name} has a rescue: name a directory for it")).into());
     }
     Ok(id.to_owned())

@@ -20,7 +20,7 @@ use crate::library::scope::Scope;
 use crate::library::sources::{Source, Sources};
 use crate::library::{self, Library};
 use crate::snapshot::timeline::{Doubt, Version, compose, other_names, paths, versions};
-use crate::snapshot::{self, Snapshot, SnapshotKind, printable};
+use crate::snapshot::{self, Snapshot, printable};
 
 /// What was at some paths at a time.
 pub struct Past {
@@ -222,7 +222,7 @@ impl Bundles<'_> {
         let header = part.header();
         let is_visible = session.is_none()
             || self.access.allow_cross_session
-            || header.kind == SnapshotKind::Recording
+            || header.kind.is_recording()
             || header.session == session;
         Ok(is_visible.then_some(part))
     }

@@ -20,6 +20,7 @@ mod recalling;
 mod relay;
 mod report;
 mod setup;
+mod steps;
 mod tracing;
 mod witness;
 
@@ -95,12 +96,12 @@ fn run_program(
     };
     let has_rules = policy.is_some();
     let unavailable = options.if_unavailable.unwrap_or(match destination {
-        Destination::Library if !has_rules => IfUnavailable::Run,
+        Destination::Library | Destination::Session if !has_rules => IfUnavailable::Run,
         // What is not recorded would never be judged.
-        Destination::Library | Destination::Directory(_) => IfUnavailable::Fail,
+        Destination::Library | Destination::Session | Destination::Directory(_) => IfUnavailable::Fail,
     });
     // To whoever records all that they run, the command matters more than its recording.
-    let is_optional = destination == Destination::Library && unavailable == IfUnavailable::Run;
+    let is_optional = !matches!(destination, Destination::Directory(_)) && unavailable == IfUnavailable::Run;
     let strict = options.strict;
     let program = match program(&options, file, attributes) {
         Ok(program) => program,
@@ -145,7 +146,12 @@ fn run_program(
         Err(why) => (Ending::Failed(why), None),
     };
     if let (Ending::Lost(held), Some(directory)) = (&mut ending, directory) {
-        recover_lost(directory, std::mem::take(held), messages);
+        let mut held = std::mem::take(held);
+        if destination == Destination::Session {
+            steps::recover_lost(held, messages);
+        } else {
+            recover_lost(directory, held.remove(&0).unwrap_or_default(), messages);
+        }
     }
     if !ending.leaves_a_snapshot() {
         // Directories that are not empty stay.
@@ -254,7 +260,7 @@ pub fn not_executed(named: &str, error: &io::Error, messages: &Messages) -> Exit
 
 /// Starts the command's process, and the one that traces it; in those, this does not return.
 fn start<'m>(
-    mut setup: Setup,
+    setup: Setup,
     directory: SnapshotDir,
     recalling: Option<&mut Recalling>,
     messages: &'m Messages,
@@ -278,7 +284,7 @@ fn start<'m>(
     let signals = sys::signal_descriptor().map_err(failed)?;
     let front = pidfd_open(getpid(), PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
     let handover = Handover { front, spawned, signals: signals.try_clone().map_err(failed)? };
-    let (channel, held, directory) = tracing::start(&mut setup, directory, handover).map_err(failed)?;
+    let (channel, held, setup, directory) = tracing::start(setup, directory, handover).map_err(failed)?;
     let Setup { options, inherited, .. } = setup;
     let front =
         Front::new(channel, held, command, signals, options.survivors, messages, inherited.descriptors);

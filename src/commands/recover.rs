@@ -54,7 +54,7 @@ pub fn run(args: &Recover, console: &mut Console) -> VerbResult {
 }
 
 /// Locks the directory of an unfinished recording, once nobody else completes it.
-fn lock(path: &Path, say: &mut dyn FnMut(&str)) -> Result<SnapshotDir, Error> {
+pub fn lock(path: &Path, say: &mut dyn FnMut(&str)) -> Result<SnapshotDir, Error> {
     let mut last = String::new();
     loop {
         wait_for_recorder(path, &mut |sentence| {

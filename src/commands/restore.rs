@@ -37,7 +37,7 @@ use crate::restore::targets::{Choice, GitStateChoice};
 use crate::restore::{rescue, run};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::source::Unavailable;
-use crate::snapshot::{self, FileRecord, Snapshot, SnapshotKind, identity, printable};
+use crate::snapshot::{self, FileRecord, Snapshot, identity, printable};
 use crate::trace::sys;
 
 /// How many changes are printed before the rest is only counted.
@@ -485,7 +485,7 @@ fn report_objections(outcome: &RestoreOutcome, dry_run: bool, console: &mut Cons
 /// If content of a rescue is unavailable, says which snapshot has it.
 fn report_where_the_content_is(snapshot: &Snapshot, outcome: &RestoreOutcome, console: &mut Console) {
     let header = snapshot.header();
-    if header.kind != SnapshotKind::Rescue || outcome.unavailable.is_empty() {
+    if header.kind.is_recording() || outcome.unavailable.is_empty() {
         return;
     }
     let origin = match header.command.as_slice() {

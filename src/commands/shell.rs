@@ -25,7 +25,7 @@ use super::asked;
 use super::config::Config;
 use super::exit::Exit;
 use super::record::{self, Messages, ShellNotes, not_executed};
-use crate::agents::PROGRAM;
+use crate::agents::{PROGRAM, SHELL};
 use crate::cli::{Cli, RecordingOptions};
 use crate::library::notes::NoteEvent;
 use crate::observe::policy::ignore::Environment;
@@ -36,12 +36,43 @@ use crate::trace::sys;
 /// Bubblewrap, as which this program can be called.
 const SANDBOX: &str = "bwrap";
 
+/// What a shell is to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shell {
+    /// A command line, or a script.
+    Command,
+    /// What a person, or a program in place of one, types.
+    Interactive,
+}
+
+/// What the shell at a path is to do that gets these arguments, its name first; none of what is no shell.
+pub fn shell_of(exe: &[u8], argv: &[Vec<u8>], at_terminal: bool) -> Option<Shell> {
+    const SHELLS: [&[u8]; 8] = [b"bash", b"sh", b"zsh", b"dash", b"fish", b"ksh", b"ash", SHELL.as_bytes()];
+    let name = exe.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let arguments: Vec<OsString> = argv.iter().skip(1).map(|word| OsString::from_vec(word.clone())).collect();
+    if !SHELLS.contains(&name) {
+        return None;
+    }
+    match invocation::read(&arguments, || at_terminal) {
+        Invocation::CommandLine(_) | Invocation::Script => Some(Shell::Command),
+        Invocation::Interactive => Some(Shell::Interactive),
+        Invocation::Nothing => None,
+    }
+}
+
 /// The options of a recording, with their defaults.
 #[derive(Debug, Parser)]
 #[command(no_binary_name = true)]
 struct ShellOptions {
     #[command(flatten)]
     recording: RecordingOptions,
+}
+
+/// The defaults of the options of a recording, with a command.
+pub fn default_options(command: Vec<OsString>) -> RecordingOptions {
+    let words = ["--survivors".into(), "background".into(), "--".into()];
+    let parsed = ShellOptions::parse_from(words.into_iter().chain(command));
+    parsed.recording
 }
 
 /// Runs bash with the arguments of this process, and records it if it has a command.

@@ -19,7 +19,7 @@ use super::{Entry, Error, ID_LENGTH, Library, RECALL, RECEIPTS, SNAPSHOTS, audit
 use crate::snapshot::layout::{self, SnapshotDir};
 use crate::snapshot::recover::{self, Recovery};
 use crate::snapshot::source::Contents;
-use crate::snapshot::{self, Snapshot, SnapshotKind, printable};
+use crate::snapshot::{self, Snapshot, printable};
 
 /// What is wrong with one thing in the library.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -177,7 +177,7 @@ fn check_recording(id: &str, path: &Path, is_listed: bool, shown: &str, findings
         Err(error) => findings.add(shown, ProblemKind::Damaged, error.to_string()),
         Ok(snapshot) => {
             let header = snapshot.header();
-            if header.kind != SnapshotKind::Recording || header.id.get(..ID_LENGTH) != Some(id) {
+            if !header.kind.is_recording() || header.id.get(..ID_LENGTH) != Some(id) {
                 findings.add(shown, ProblemKind::Damaged, "it holds another snapshot");
             } else if !is_listed {
                 findings.add(shown, ProblemKind::Unlisted, "the log does not tell of it");
@@ -266,7 +266,7 @@ fn rebuild_log(library: &Library) -> Result<(), Error> {
             let Some(id) = name.to_str().filter(|name| is_id(name)) else { continue };
             let known = last.get(id).map(|entry| (*entry).clone());
             let entry = match Snapshot::open(&library.directory_of(id)) {
-                Ok(snapshot) if snapshot.header().kind == SnapshotKind::Recording => {
+                Ok(snapshot) if snapshot.header().kind.is_recording() => {
                     // If the working tree is gone, only the log still has it.
                     let tree = known.and_then(|entry| entry.working_tree);
                     let mut entry = Entry::of(&snapshot);

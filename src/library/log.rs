@@ -23,7 +23,7 @@ use super::error::{Error, failed};
 use crate::fs::parent_of;
 use crate::git;
 use crate::snapshot::change::PathEffect;
-use crate::snapshot::{FileRecord, Header, Snapshot, printable, recover};
+use crate::snapshot::{FileRecord, Header, Snapshot, SnapshotKind, printable, recover};
 
 /// The log's name in the library.
 pub const LOG: &str = "log.jsonl";
@@ -84,6 +84,12 @@ pub struct Entry {
     /// Its session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+    /// Which step of that it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<u32>,
+    /// What it was made by.
+    #[serde(default, skip_serializing_if = "is_no_step")]
+    pub kind: SnapshotKind,
     /// Its `--name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -105,6 +111,10 @@ pub struct Entry {
     pub imported: bool,
 }
 
+fn is_no_step(kind: &SnapshotKind) -> bool {
+    *kind == SnapshotKind::Recording
+}
+
 /// An entry as it is read: with flattened fields, serde would buffer each line.
 #[derive(Deserialize)]
 struct EntryLine {
@@ -116,6 +126,9 @@ struct EntryLine {
     cwd: ByteText,
     working_tree: Option<ByteText>,
     session: Option<String>,
+    step: Option<u32>,
+    #[serde(default)]
+    kind: SnapshotKind,
     name: Option<String>,
     status: i32,
     created: u64,
@@ -144,6 +157,8 @@ impl From<EntryLine> for Entry {
             cwd: line.cwd,
             working_tree: line.working_tree,
             session: line.session,
+            step: line.step,
+            kind: line.kind,
             name: line.name,
             status: line.status,
             changes: ChangeCounts { created, changed, deleted, git },
@@ -278,6 +293,8 @@ impl Entry {
                 working_tree(&header.start_cwd).map(ByteText)
             },
             session: header.session.clone(),
+            step: header.step,
+            kind: header.kind,
             name: header.name.clone(),
             status: header.exit_status,
             changes: counts,

@@ -144,13 +144,47 @@ pub enum Displacement {
     Private(PrivateId),
 }
 
+/// Filesystems that programs serve: to ask one of the recorded tree is to wait for that.
+#[derive(Debug, Clone, Default)]
+pub struct ServedDevices(Vec<Device>);
+
+impl ServedDevices {
+    /// Those that are mounted now.
+    pub fn now() -> ServedDevices {
+        let table = File::open("/proc/self/mountinfo").ok().as_mut().map(read_table).unwrap_or_default();
+        ServedDevices::of(&table)
+    }
+
+    fn of(table: &MountTable) -> ServedDevices {
+        let served = table.mounts().iter().filter(|mount| mount.is_served());
+        ServedDevices(served.map(|mount| mount.device).collect())
+    }
+
+    /// Those that are not among `others`.
+    pub fn without(mut self, others: &ServedDevices) -> ServedDevices {
+        self.0.retain(|device| !others.0.contains(device));
+        self
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether the file behind a magic link of procfs is on one of them. Nobody is asked.
+    pub fn have(&self, link: &str) -> bool {
+        let file = || rustix::fs::statx(CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok();
+        !self.0.is_empty()
+            && file().is_none_or(|file| self.0.contains(&(file.stx_dev_major, file.stx_dev_minor)))
+    }
+}
+
 impl Mounts {
-    /// Begins to watch.
-    pub fn watch() -> Mounts {
+    /// Begins to watch; `served` is what others served before the tree was started, none if that is now.
+    pub fn watch(served: Option<ServedDevices>) -> Mounts {
         let mut changes = File::open("/proc/self/mountinfo").ok();
         let table = changes.as_mut().map(read_table).unwrap_or_default();
-        let served = table.mounts().iter().filter(|mount| mount.is_served());
-        let outside = served.map(|mount| mount.device).collect();
+        let ServedDevices(outside) = served.unwrap_or_else(|| ServedDevices::of(&table));
         let at_launch = table.mounts().iter().map(|mount| mount.id).collect();
         let naming = Naming { ours: OwnMounts { table, at_launch }, outside, ..Naming::default() };
         Mounts { changes, naming, own_namespace: namespace("self"), ..Mounts::default() }
@@ -554,7 +588,7 @@ mod tests {
 
     #[test]
     fn a_mount_point_is_served_while_a_call_is_under_way() {
-        let mut mounts = Mounts::watch();
+        let mut mounts = Mounts::watch(None);
         assert!(!mounts.naming.ours.table.mounts().is_empty() && !mounts.moved());
         assert_eq!(mounts.served(), [b""; 0]);
         let elsewhere = View { namespace: 2, root: Vec::new() };

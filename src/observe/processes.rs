@@ -157,6 +157,18 @@ impl ProcessTable {
         id
     }
 
+    /// Adds a process that has run before, as a part of what `image` executes.
+    pub fn adopt(&mut self, pid: Tid, image: Exec, traits: ProcessTraits) -> ProcessId {
+        let id = self.start(pid, Tid(0));
+        let image = Arc::new(image);
+        let process = &mut self.all[index(id)];
+        (process.inherited, process.image) = (Arc::clone(&image), image);
+        if let Some(known) = self.traits_mut(pid) {
+            *known = traits;
+        }
+        id
+    }
+
     /// The number of a living process; one whose start was not reported is added.
     pub fn id(&mut self, pid: Tid) -> ProcessId {
         match self.living.get(&pid) {

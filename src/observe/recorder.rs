@@ -17,11 +17,11 @@ use super::ledger::ids::ProcessId;
 use super::ledger::in_flight::PathChanges;
 use super::ledger::protect::ByteStore;
 use super::lookups::Lookups;
-use super::mounts::Mounts;
+use super::mounts::{Mounts, ServedDevices};
 use super::network::Network;
 use super::policy::ignore::Ignore;
 use super::policy::{OwnDirectories, Policy};
-use super::processes::{ProcessTable, Rights};
+use super::processes::{ProcessTable, ProcessTraits, Rights};
 use super::random::RandomBytes;
 use super::recording::Recording;
 use super::resolve::Resolver;
@@ -29,7 +29,7 @@ use super::resolve::credentials::Credentials;
 use super::warnings::Warnings;
 use crate::git::Repositories;
 use crate::snapshot::secrets::Secrets;
-use crate::snapshot::{Keep, Unrepeatable, WarningKind};
+use crate::snapshot::{Exec, Keep, Unrepeatable, WarningKind};
 use crate::trace::asks::Ask;
 use crate::trace::observer::{Caller, Decision, Errno, Observer, SyscallEntry, panic_text};
 use crate::trace::sys::Tid;
@@ -55,6 +55,8 @@ pub struct Options {
     pub recall: bool,
     /// Descriptors from before the launch of which every use is noted, each with what it stands for.
     pub watched: Vec<(u32, Vec<u8>)>,
+    /// The filesystems that others served before the tree was started; none if it is started now.
+    pub served: Option<ServedDevices>,
 }
 
 /// Receives what happens to the processes of the tree, while it happens.
@@ -93,8 +95,16 @@ impl Recorder {
         capture: Capture,
         events: Box<dyn Events>,
     ) -> Recorder {
-        let Options { keep, max_read_bytes, max_blob_bytes, allow_io_uring, secrets, recall, watched } =
-            options;
+        let Options {
+            keep,
+            max_read_bytes,
+            max_blob_bytes,
+            allow_io_uring,
+            secrets,
+            recall,
+            watched,
+            served,
+        } = options;
         let recording = Recording {
             allow_io_uring,
             masks_arguments: secrets.is_some(),
@@ -114,7 +124,7 @@ impl Recorder {
             unrepeatable: Unrepeatable::new(watched.iter().map(|(number, _)| *number).collect()),
             watched,
             core_dumps: HashMap::default(),
-            mounts: Mounts::watch(),
+            mounts: Mounts::watch(served),
             interim: None,
         };
         let path_changes = Arc::clone(recording.ledger.in_flight.path_changes());
@@ -147,6 +157,43 @@ impl Recorder {
                 state.inherit(command, file);
             }
         });
+    }
+
+    /// Begins with a process that has run before as a part of what `image` executes; these are the files that it has
+    /// open.
+    pub fn adopt(
+        &self,
+        process: Tid,
+        image: Exec,
+        traits: ProcessTraits,
+        files: &[super::calls::inherited::InheritedFile],
+    ) {
+        self.guarded((), |state| {
+            state.mounts.watch_process(process);
+            let id = state.processes.adopt(process, state.masked(image), traits);
+            let caller = Caller { tid: process, tgid: process };
+            state.note_own_program(caller);
+            if traits.rights == Rights::Ours {
+                state.compare_credentials(caller);
+            }
+            state.journal_process(id);
+            for file in files {
+                state.inherit(process, file);
+            }
+        });
+    }
+
+    /// Notes that a process that was adopted executes a program whose execve was not passed to this recorder.
+    pub fn changed_image(&self, process: Tid, image: Exec) {
+        self.guarded((), |state| {
+            state.processes.execute(process, state.masked(image));
+            state.note_own_program(Caller { tid: process, tgid: process });
+        });
+    }
+
+    /// Takes the states of what its processes have changed, if a call that another recording observes may change that.
+    pub fn yield_to(&self, caller: Caller, call: &SyscallEntry<'_>) {
+        self.guarded((), |state| state.yield_to(caller, call));
     }
 
     /// Ends the recording: the tree is gone.

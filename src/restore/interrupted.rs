@@ -22,7 +22,7 @@ use super::targets::GitStateChoice;
 use crate::fs::parent_of;
 use crate::git::repository_of;
 use crate::snapshot::change::PathEffect;
-use crate::snapshot::{FileRecord, Snapshot, SnapshotKind, identity};
+use crate::snapshot::{FileRecord, Snapshot, identity};
 
 /// The directory of an unfinished restore: its journal, and its rescue if that was written.
 #[derive(Debug)]
@@ -181,7 +181,7 @@ fn find_unfinished(
 fn is_ours(snapshot: &Snapshot) -> bool {
     let header = snapshot.header();
     let user = rustix::process::geteuid().as_raw();
-    header.kind == SnapshotKind::Rescue
+    !header.kind.is_recording()
         && header.uid == user
         && snapshot.owner() == Some(user)
         && header.host.machine == identity::machine_id_hash().to_string()

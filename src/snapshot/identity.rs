@@ -27,6 +27,7 @@ impl Header {
             kind,
             name: None,
             session: None,
+            step: None,
             tool: Tool::current(),
             host: Host::current(),
             command,

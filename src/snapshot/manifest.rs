@@ -24,6 +24,8 @@ pub struct Header {
     pub name: Option<String>,
     /// The session that the recording belongs to.
     pub session: Option<String>,
+    /// Which step of `agent-snapshot session` it is, from 1.
+    pub step: Option<u32>,
     /// The program that wrote the snapshot.
     pub tool: Tool,
     /// The machine that it was written on.
@@ -141,12 +143,24 @@ impl Keep {
 }
 
 /// What a snapshot was made by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SnapshotKind {
     /// A recorded command.
+    #[default]
     Recording,
+    /// A command that the program of a session has started.
+    Command,
+    /// What the program of a session has changed itself.
+    Edit,
     /// What a restore was about to overwrite.
     Rescue,
+}
+
+impl SnapshotKind {
+    /// Whether it was made by recording, not by a restore.
+    pub fn is_recording(self) -> bool {
+        self != SnapshotKind::Rescue
+    }
 }
 
 /// The program that wrote the snapshot.

@@ -15,7 +15,7 @@ use super::change::PathEffect;
 use super::compare::{LinkedFile, content_id, state};
 use super::digest::digest_file;
 use super::live;
-use super::manifest::{FileRecord, FileType, GitStatus, Operation, Present, SnapshotKind, State};
+use super::manifest::{FileRecord, FileType, GitStatus, Operation, Present, State};
 use super::reader::{Snapshot, part_key};
 use super::source::{ContentSource, locate};
 use crate::fs::{CLOCK_STEP, COARSE_STEP, lstat_beneath_directories, modification_time, open_regular};
@@ -205,7 +205,7 @@ fn forget_what_was_not_reached(observations: &mut Vec<Observation>, parts: &[Sna
     let file = |one: &Observation| {
         one.file().map(|file| (file.dev, file.ino, file.mtime, file.mtime_nsec, file.size))
     };
-    let is_rescue = |part: usize| parts[part].header().kind == SnapshotKind::Rescue;
+    let is_rescue = |part: usize| !parts[part].header().kind.is_recording();
     for number in (1..observations.len().saturating_sub(1)).rev() {
         let [found, left, next] = [number - 1, number, number + 1].map(|number| observations[number]);
         let is_restore = found.part == left.part && left.part.is_some_and(is_rescue);
@@ -265,9 +265,9 @@ fn before_write<'s>(
 
 /// The snapshot that has these versions as its after-states, and what is there now as its before-states.
 pub fn compose(parts: Vec<Snapshot>, versions: Vec<Version>) -> Option<Snapshot> {
-    let newest = parts.iter().max_by_key(|part| {
-        (part.header().kind == SnapshotKind::Recording, part.header().started_at.clone())
-    })?;
+    let newest = parts
+        .iter()
+        .max_by_key(|part| (part.header().kind.is_recording(), part.header().started_at.clone()))?;
     let path = newest.path().to_owned();
     let mut header = newest.header().clone();
     header.suppressed = Vec::new();
@@ -374,7 +374,7 @@ fn choose<'o, 's>(
 /// Whether another file with the same content is in the place of the one that a recording left: there may have been
 /// others in between. A rescue does not know the inode that its restore makes.
 fn is_replaced(earlier: &Observation, later: &Observation, parts: &[Snapshot]) -> bool {
-    let is_recorded = earlier.part.is_some_and(|part| parts[part].header().kind == SnapshotKind::Recording);
+    let is_recorded = earlier.part.is_some_and(|part| parts[part].header().kind.is_recording());
     let inode = |one: &Observation| one.file().map(|file| file.ino);
     later.part.is_none() && is_recorded && inode(earlier) != inode(later)
 }
@@ -411,6 +411,7 @@ fn live_state(path: &[u8]) -> io::Result<(State, Option<Timestamp>)> {
 mod tests {
     use super::*;
     use crate::snapshot::Header;
+    use crate::snapshot::SnapshotKind;
     use crate::snapshot::layout::SnapshotDir;
     use crate::snapshot::samples::{commit_into, header, present};
 

@@ -44,7 +44,7 @@ macro_rules! words {
     };
 }
 
-words!(SnapshotKind { Recording = "recording", Rescue = "rescue" });
+words!(SnapshotKind { Recording = "recording", Command = "command", Edit = "edit", Rescue = "rescue" });
 words!(Keep { All = "all", Changes = "changes", Undo = "undo" });
 words!(FileType {
     File = "file",

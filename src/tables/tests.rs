@@ -8,7 +8,7 @@ use super::*;
 use crate::snapshot::samples::{created, header, present};
 use crate::snapshot::{
     Digest, Exec, NetworkAddress, NetworkOperation, NetworkUse, Operation, Operations, PathUse, Present,
-    RecordedProcess, State,
+    RecordedProcess, SnapshotKind, State,
 };
 
 fn process(id: u32, exe: &str, argv: &[&[u8]]) -> RecordedProcess {

@@ -13,6 +13,7 @@ use super::channel::PolicyOutcome;
 use super::recalling::RecallSetup;
 use super::report::{self, Facts, RecordCounts};
 use super::setup::Setup;
+use super::steps;
 use crate::cli;
 use crate::commands::check::judged;
 use crate::commands::exit::Exit;
@@ -77,15 +78,31 @@ pub fn first_header(setup: &Setup) -> Header {
     let mut command: Vec<_> =
         setup.program.argv.iter().map(|argument| argument.to_bytes().to_vec()).collect();
     let redacted = setup.secrets.is_some() && redact(&mut command);
+    let header = Header::new(setup.id.clone(), SnapshotKind::Recording, command, setup.start_cwd.clone());
+    Header { name: setup.options.name.clone(), redacted, ..with_surroundings(setup, header) }
+}
+
+/// The same for a step of a session.
+pub fn step_header(
+    setup: &Setup,
+    id: String,
+    step: u32,
+    kind: SnapshotKind,
+    mut command: Vec<Vec<u8>>,
+    cwd: Vec<u8>,
+) -> Header {
+    let redacted = setup.secrets.is_some() && redact(&mut command);
+    Header { step: Some(step), redacted, ..with_surroundings(setup, Header::new(id, kind, command, cwd)) }
+}
+
+fn with_surroundings(setup: &Setup, header: Header) -> Header {
     Header {
-        name: setup.options.name.clone(),
         session: setup.options.session.clone(),
         keep: setup.keep,
-        redacted,
-        working_tree: working_tree(&setup.start_cwd),
+        working_tree: working_tree(&header.start_cwd),
         home: setup.home.clone(),
         temporary_directory: setup.temporary_directory.clone(),
-        ..Header::new(setup.id.clone(), SnapshotKind::Recording, command, setup.start_cwd.clone())
+        ..header
     }
 }
 
@@ -109,7 +126,8 @@ impl BundleWriter {
         let file = || self.directory.unnamed_file().map_err(|error| self.failed("write", &error));
         let (blobs, manifest) = (file()?, file()?);
         recorder.finish_first(blobs, |recorded| {
-            let committed = self.commit(recorded, manifest, Commit::First, None, ending)?;
+            let committed =
+                self.commit(recorded, self.header.clone(), manifest, Commit::First, None, ending)?;
             *self.first() = Some(committed.directory);
             Ok(())
         })
@@ -130,7 +148,7 @@ impl BundleWriter {
         let Committed { directory, header, counts, not_listed } = recorder.finish(|recorded| {
             let first = self.first().take();
             let commit = if first.is_some() { Commit::Last } else { Commit::Only };
-            self.commit(recorded, manifest, commit, first, ending)
+            self.commit(recorded, self.header.clone(), manifest, commit, first, ending)
         })?;
         let path = match &self.library {
             Some(_) => header.id[..ID_LENGTH].to_owned(),
@@ -151,9 +169,39 @@ impl BundleWriter {
         Ok(WrittenBundle { complete: header.complete, notes, report, policy })
     }
 
+    /// Writes the snapshot of a step of a session, if it is a job, of a shell with these arguments; false if it is an
+    /// edit that changed nothing, of which none is written.
+    pub fn write_step(
+        &self,
+        recorder: &Recorder,
+        shell: Option<&[Vec<u8>]>,
+        ending: RecordingEnd,
+    ) -> Result<bool, String> {
+        let manifest = self.directory.unnamed_file().map_err(|error| self.failed("write", &error))?;
+        let committed = recorder.finish(|recorded| {
+            let header = self.header.clone();
+            let named = match (header.kind, shell) {
+                (SnapshotKind::Edit, _) => {
+                    match steps::edit_title(&header.start_cwd, recorded.files.iter()) {
+                        Some(title) => Header { title: Some(title), ..header },
+                        None => return Ok(None),
+                    }
+                }
+                (_, Some(shell)) => steps::named_by_processes(header, &recorded.processes, shell),
+                (_, None) => header,
+            };
+            self.commit(recorded, named, manifest, Commit::Only, None, ending).map(Some)
+        })?;
+        match committed {
+            Some(Committed { not_listed: Some(why), .. }) => Err(why),
+            committed => Ok(committed.is_some()),
+        }
+    }
+
     fn commit(
         &self,
         recorded: Recorded<'_>,
+        named: Header,
         manifest: File,
         commit: Commit,
         place: Option<SnapshotDir>,
@@ -177,9 +225,9 @@ impl BundleWriter {
             private_mounts: recorded.private_mounts,
             git_repositories: recorded.repositories,
             network: recorded.network,
-            title: inner_line(&self.header.command, &recorded.processes),
+            title: named.title.or_else(|| inner_line(&named.command, &recorded.processes)),
             processes: recorded.processes,
-            ..self.header.clone()
+            ..named
         };
         header.recall = self.recall.as_ref().map(|recall| {
             let (files, allowed) = (recorded.files.iter(), &recall.allowed);

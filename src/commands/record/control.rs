@@ -7,19 +7,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::bundle::BundleWriter;
+use super::bundle::RecordingEnd;
 use super::channel::{Channel, ToTracer};
 use super::descriptors::wait_readable;
 use super::process_tree::ProcessTree;
-use crate::observe::Recorder;
 use crate::trace::sys;
+
+/// Writes the first snapshot of a recording that goes on without the front.
+pub type WriteFirst = Box<dyn Fn(RecordingEnd) -> Result<(), String> + Send>;
 
 /// Handles messages of the front and signals to this process.
 pub struct ControlThread {
     tree: Arc<ProcessTree>,
     channel: Arc<Channel>,
-    /// What writes the first snapshot.
-    recording: (Arc<Recorder>, Arc<BundleWriter>),
+    write_first: WriteFirst,
     signals: OwnedFd,
     /// When `--timeout` expires; the front could not handle it while it is stopped.
     deadline: Option<Instant>,
@@ -32,12 +33,12 @@ impl ControlThread {
     pub fn new(
         tree: Arc<ProcessTree>,
         channel: Arc<Channel>,
-        recording: (Arc<Recorder>, Arc<BundleWriter>),
+        write_first: WriteFirst,
         signals: OwnedFd,
         timeout: Option<Duration>,
     ) -> ControlThread {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        ControlThread { tree, channel, recording, signals, deadline, connected: true }
+        ControlThread { tree, channel, write_first, signals, deadline, connected: true }
     }
 
     /// Runs until this process ends.
@@ -77,10 +78,7 @@ impl ControlThread {
         match message {
             ToTracer::Reaped => self.tree.command_reaped(),
             ToTracer::EndTree => self.tree.end(),
-            ToTracer::Detach => {
-                let (recorder, bundle) = &self.recording;
-                self.tree.detach(&self.channel, bundle, recorder);
-            }
+            ToTracer::Detach => self.tree.detach(&self.channel, &self.write_first),
         }
     }
 

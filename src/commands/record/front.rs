@@ -3,7 +3,7 @@
 //! It is the parent of the command, stops when the command is stopped, forwards signals to it, ends as it
 //! ended, and does no work of the recording. Neighbour: `tracing.rs`, the other process.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -44,8 +44,9 @@ pub enum Ending {
     Failed(String),
     /// The kernel did not execute the command.
     NotExecuted(i32),
-    /// The tracing process was killed, and the process tree with it; with what only a descriptor holds.
-    Lost(HashMap<u32, File>),
+    /// The tracing process was killed, and the process tree with it; with what only a descriptor
+    /// holds, by recording.
+    Lost(BTreeMap<u32, HashMap<u32, File>>),
 }
 
 impl Ending {

@@ -4,11 +4,11 @@
 //! They go through a socket of their own, so that a front that is stopped blocks nobody. Neighbours:
 //! `front.rs` keeps the duplicates, the journal of `snapshot` says when there are any.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::descriptors::wait_readable;
@@ -25,13 +25,23 @@ pub const BLOBS: u32 = u32::MAX - 1;
 
 const HELD: u8 = b'h';
 const RELEASED: u8 = b'r';
+const ENDED: u8 = b'e';
 const WAIT: u8 = b's';
+
+/// What is held: a recording, of which a session has many, and an inode in its journal.
+type Key = (u32, u32);
 
 /// The end of the tracing process.
 pub struct Duplicates {
     socket: OwnedFd,
-    /// What was released while the socket was full.
-    unsent: Mutex<Vec<u32>>,
+    /// What was released while the socket was full, and recordings that ended then.
+    unsent: Mutex<Vec<(u8, Key)>>,
+}
+
+/// The duplicates of one recording.
+pub struct RecordingDuplicates {
+    duplicates: Arc<Duplicates>,
+    recording: u32,
 }
 
 /// The end of the front.
@@ -39,8 +49,7 @@ pub struct HeldFiles {
     socket: OwnedFd,
     /// Whether the tracing process has closed its end.
     has_ended: bool,
-    /// By the number of the inode in the journal.
-    files: HashMap<u32, File>,
+    files: HashMap<Key, File>,
 }
 
 /// Both ends.
@@ -51,27 +60,43 @@ pub fn pair() -> io::Result<(HeldFiles, Duplicates)> {
 }
 
 impl Duplicates {
-    fn offer(&self, kind: u8, inode: u32, file: Option<BorrowedFd<'_>>) -> bool {
-        let [a, b, c, d] = inode.to_le_bytes();
-        seqpacket::offer(&self.socket, &[kind, a, b, c, d], file).is_ok()
+    fn offer(&self, kind: u8, (recording, inode): Key, file: Option<BorrowedFd<'_>>) -> bool {
+        let [a, b, c, d] = recording.to_le_bytes();
+        let [e, f, g, h] = inode.to_le_bytes();
+        seqpacket::offer(&self.socket, &[kind, a, b, c, d, e, f, g, h], file).is_ok()
+    }
+
+    fn tell(&self, kind: u8, key: Key) {
+        let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
+        unsent.push((kind, key));
+        unsent.retain(|(kind, key)| !self.offer(*kind, *key, None));
+    }
+
+    /// Those of one recording.
+    pub fn of_recording(self: &Arc<Self>, recording: u32) -> RecordingDuplicates {
+        RecordingDuplicates { duplicates: Arc::clone(self), recording }
+    }
+
+    /// Has the front close all that it holds of a recording.
+    pub fn ended(&self, recording: u32) {
+        self.tell(ENDED, (recording, 0));
     }
 }
 
-impl DescriptorHolder for Duplicates {
+impl DescriptorHolder for RecordingDuplicates {
     fn held(&self, inode: u32, file: BorrowedFd<'_>) {
         // A front that does not listen is stopped, or dead: this process has the bytes all the same.
-        self.offer(HELD, inode, Some(file));
+        self.duplicates.offer(HELD, (self.recording, inode), Some(file));
     }
 
     fn released(&self, inode: u32) {
-        let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
-        unsent.push(inode);
-        unsent.retain(|inode| !self.offer(RELEASED, *inode, None));
+        self.duplicates.tell(RELEASED, (self.recording, inode));
     }
 
     fn wait_for_releases(&self) {
-        if self.offer(WAIT, 0, None) && wait_readable([self.socket.as_fd()], Some(PATIENCE)) == [true] {
-            let _ = seqpacket::receive(&self.socket, &mut [0]);
+        let socket = self.duplicates.socket.as_fd();
+        if self.duplicates.offer(WAIT, (0, 0), None) && wait_readable([socket], Some(PATIENCE)) == [true] {
+            let _ = seqpacket::receive(&self.duplicates.socket, &mut [0]);
         }
     }
 }
@@ -84,24 +109,29 @@ impl HeldFiles {
 
     /// Takes one message; whether there may be more.
     pub fn receive(&mut self) -> bool {
-        let mut message = [0; 5];
+        let mut message = [0; 9];
         let received = seqpacket::receive(&self.socket, &mut message);
         self.has_ended |= matches!(received, Ok((0, _)));
-        let Ok((5, file)) = received else { return false };
-        let [kind, inode @ ..] = message;
-        let inode = u32::from_le_bytes(inode);
+        let Ok((9, file)) = received else { return false };
+        let [kind, a, b, c, d, e, f, g, h] = message;
+        let key = (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]));
         match (kind, file) {
-            (HELD, Some(file)) => drop(self.files.insert(inode, file.into())),
-            (RELEASED, _) => drop(self.files.remove(&inode)),
+            (HELD, Some(file)) => drop(self.files.insert(key, file.into())),
+            (RELEASED, _) => drop(self.files.remove(&key)),
+            (ENDED, _) => self.files.retain(|(recording, _), _| *recording != key.0),
             _ => drop(seqpacket::offer(&self.socket, &[WAIT], None)),
         }
         true
     }
 
-    /// What is held at the end of the tracing process.
-    pub fn into_files(mut self) -> HashMap<u32, File> {
+    /// What is held at the end of the tracing process: by recording, and by the number of the inode in its journal.
+    pub fn into_files(mut self) -> BTreeMap<u32, HashMap<u32, File>> {
         while self.receive() {}
-        self.files
+        let mut files: BTreeMap<u32, HashMap<u32, File>> = BTreeMap::new();
+        for ((recording, inode), file) in self.files {
+            files.entry(recording).or_default().insert(inode, file);
+        }
+        files
     }
 }
 
@@ -118,11 +148,21 @@ mod tests {
     #[test]
     fn end_of_the_tracing_process_is_noticed_after_all_that_it_sent() {
         let (mut held, duplicates) = pair().unwrap();
+        let duplicates = Arc::new(duplicates);
         let file = tempfile::tempfile().unwrap();
-        duplicates.held(7, file.as_fd());
+        for recording in [1, 2] {
+            duplicates.of_recording(recording).held(7, file.as_fd());
+        }
+        duplicates.ended(2);
         drop(duplicates);
-        assert!(held.receive() && !held.has_ended());
+        for _ in 0..3 {
+            assert!(held.receive() && !held.has_ended());
+        }
         assert!(!held.receive() && held.has_ended());
-        assert_eq!(held.into_files().into_keys().collect::<Vec<_>>(), [7]);
+        let files = held.into_files();
+        assert_eq!(
+            files.into_iter().map(|(one, of)| (one, of.into_keys().collect::<Vec<_>>())).collect::<Vec<_>>(),
+            [(1, vec![7])]
+        );
     }
 }

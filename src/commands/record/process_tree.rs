@@ -16,6 +16,7 @@ use super::witness;
 use crate::cli::Survivors;
 use crate::commands::exit::Exit;
 use crate::commands::paths::counted;
+use crate::observe::session::SessionEvents;
 use crate::observe::{Events, Recorder};
 use crate::trace::sys::{self, Tid};
 use crate::trace::wait_status::End;
@@ -118,12 +119,12 @@ impl ProcessTree {
     }
 
     /// Lets the recording go on without the front, which whoever waits for it is told when a first snapshot is
-    /// there.
-    pub fn detach(&self, channel: &Channel, bundle: &BundleWriter, recorder: &Recorder) {
+    /// there, which `write_first` writes.
+    pub fn detach(&self, channel: &Channel, write_first: impl FnOnce(RecordingEnd) -> Result<(), String>) {
         self.detached.store(true, Ordering::SeqCst);
         let ending = self.ending();
         // The last snapshot is written all the same.
-        let no_snapshot = bundle.write_first(recorder, ending).err();
+        let no_snapshot = write_first(ending).err();
         channel.send(&ToFront::Detached { timed_out: ending.timed_out, no_snapshot });
     }
 
@@ -178,32 +179,23 @@ impl ProcessTree {
 pub struct TreeEvents {
     tree: Arc<ProcessTree>,
     channel: Arc<Channel>,
-    bundle: Arc<BundleWriter>,
     front: OwnedFd,
     /// Whether the command is stopped, and the front with it.
     stopped: AtomicBool,
 }
 
 impl TreeEvents {
-    /// Reports to `tree`, and to the process of the pidfd `front` at the other end of `channel`; `bundle` gets its
-    /// first snapshot when that is left.
-    pub fn new(
-        tree: Arc<ProcessTree>,
-        channel: Arc<Channel>,
-        bundle: Arc<BundleWriter>,
-        front: OwnedFd,
-    ) -> TreeEvents {
-        TreeEvents { tree, channel, bundle, front, stopped: AtomicBool::new(false) }
+    /// Reports to `tree`, and to the process of the pidfd `front` at the other end of `channel`.
+    pub fn new(tree: Arc<ProcessTree>, channel: Arc<Channel>, front: OwnedFd) -> TreeEvents {
+        TreeEvents { tree, channel, front, stopped: AtomicBool::new(false) }
     }
 
     /// Signals the front, if it is still there.
     fn signal_front(&self, signal: Signal) {
         let _ = pidfd_send_signal(&self.front, signal);
     }
-}
 
-impl Events for TreeEvents {
-    fn started(&self, process: Tid) {
+    fn process_started(&self, process: Tid) {
         let mut state = self.tree.lock();
         state.living.insert(process);
         if state.ending && self.tree.timed_out.load(Ordering::Relaxed) {
@@ -211,7 +203,13 @@ impl Events for TreeEvents {
         }
     }
 
-    fn ended(&self, recorder: &Recorder, process: Tid, end: End) {
+    /// `write_first` writes a first snapshot if the recording goes on without the front.
+    fn process_ended(
+        &self,
+        process: Tid,
+        end: End,
+        write_first: impl FnOnce(RecordingEnd) -> Result<(), String>,
+    ) {
         let mut state = self.tree.lock();
         state.living.remove(&process);
         self.tree.changed.notify_all();
@@ -236,12 +234,12 @@ impl Events for TreeEvents {
             match self.tree.survivors {
                 Survivors::Wait => {}
                 Survivors::Kill => self.tree.end(),
-                Survivors::Background => self.tree.detach(&self.channel, &self.bundle, recorder),
+                Survivors::Background => self.tree.detach(&self.channel, write_first),
             }
         }
     }
 
-    fn stopped(&self, process: Tid, signal: i32) {
+    fn process_stopped(&self, process: Tid, signal: i32) {
         if process != self.tree.root {
             return;
         }
@@ -254,7 +252,7 @@ impl Events for TreeEvents {
         }
     }
 
-    fn continued(&self, process: Tid) {
+    fn process_continued(&self, process: Tid) {
         if process == self.tree.root {
             self.stopped.store(false, Ordering::Relaxed);
             self.channel.send(&ToFront::Continued);
@@ -263,5 +261,50 @@ impl Events for TreeEvents {
                 self.signal_front(Signal::CONT);
             }
         }
+    }
+}
+
+impl SessionEvents for TreeEvents {
+    fn started(&self, process: Tid) {
+        self.process_started(process);
+    }
+
+    fn ended(&self, process: Tid, end: End) {
+        // Each step that goes on has its own recording, which says so.
+        self.process_ended(process, end, |_| Ok(()));
+    }
+
+    fn stopped(&self, process: Tid, signal: i32) {
+        self.process_stopped(process, signal);
+    }
+
+    fn continued(&self, process: Tid) {
+        self.process_continued(process);
+    }
+}
+
+/// The same for a recording that is one bundle, which gets a first snapshot when the front is left.
+pub struct BundleEvents {
+    /// Where it reports to.
+    pub tree: TreeEvents,
+    /// What writes that snapshot.
+    pub bundle: Arc<BundleWriter>,
+}
+
+impl Events for BundleEvents {
+    fn started(&self, process: Tid) {
+        self.tree.process_started(process);
+    }
+
+    fn ended(&self, recorder: &Recorder, process: Tid, end: End) {
+        self.tree.process_ended(process, end, |ending| self.bundle.write_first(recorder, ending));
+    }
+
+    fn stopped(&self, process: Tid, signal: i32) {
+        self.tree.process_stopped(process, signal);
+    }
+
+    fn continued(&self, process: Tid) {
+        self.tree.process_continued(process);
     }
 }

@@ -59,6 +59,10 @@ pub struct Setup {
     pub secrets: Option<Secrets>,
     /// The process that the user waits for.
     pub front: ProcessMark,
+    /// Whether each step is recorded by itself.
+    pub is_session: bool,
+    /// The number of the last step of an earlier session of this name.
+    pub last_step: u32,
 }
 
 /// Why nothing was started, and the exit that follows from it.
@@ -80,6 +84,8 @@ pub enum Destination {
     Directory(PathBuf),
     /// Into the library.
     Library,
+    /// Into the library, each step by itself.
+    Session,
 }
 
 /// The program to run: this file, or the one that a shell would find.
@@ -149,7 +155,7 @@ pub fn set_up(
     options.session = session(options.session.as_deref());
     let (id, library, snapshot_dir) = match destination {
         Destination::Directory(directory) => (random_id(), None, directory.clone()),
-        Destination::Library => {
+        Destination::Library | Destination::Session => {
             let (library, id) = in_library(&options, messages)?;
             let directory = library.directory_of(&id[..ID_LENGTH]);
             (id, Some(library), directory)
@@ -161,7 +167,7 @@ pub fn set_up(
         (Some(KeepLevel::All), _) | (None, Destination::Directory(_)) => Keep::All,
         (Some(KeepLevel::Changes), _) => Keep::Changes,
         (None, Destination::Library) if recall.is_some() => Keep::Changes,
-        (Some(KeepLevel::Undo), _) | (None, Destination::Library) => Keep::Undo,
+        (Some(KeepLevel::Undo), _) | (None, Destination::Library | Destination::Session) => Keep::Undo,
     };
     let report = match options.report {
         _ if options.json => ReportFormat::Json,
@@ -170,6 +176,11 @@ pub fn set_up(
         None => ReportFormat::Summary,
     };
     let front = ProcessMark::of(std::process::id());
+    let is_session = *destination == Destination::Session;
+    let last_step = match (&library, &options.session) {
+        (Some(library), Some(name)) if is_session => last_step(library, name),
+        _ => 0,
+    };
     // One that can't be used is not protected.
     let existing = library.clone().or_else(|| Library::find().ok().flatten());
     let protected = existing.and_then(|library| library.root().canonicalize().ok());
@@ -194,8 +205,17 @@ pub fn set_up(
         shell_config,
         secrets,
         front,
+        is_session,
+        last_step,
     };
     Ok((setup, directory))
+}
+
+/// The number of the last step of the sessions of a name.
+fn last_step(library: &Library, name: &str) -> u32 {
+    let entries = library.entries().unwrap_or_default();
+    let of_name = entries.iter().filter(|entry| entry.session.as_deref() == Some(name));
+    of_name.filter_map(|entry| entry.step).max().unwrap_or_default()
 }
 
 /// The files that hold secrets, as the configuration says; if that has a fault, the built-in list.

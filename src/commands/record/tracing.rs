@@ -22,17 +22,18 @@ use super::control::ControlThread;
 use super::descriptors;
 use super::held::{self, Duplicates, HeldFiles};
 use super::journal;
-use super::process_tree::{ProcessTree, TreeEvents};
+use super::process_tree::{BundleEvents, ProcessTree, TreeEvents};
 use super::pruning;
 use super::setup::Setup;
+use super::steps;
 use crate::observe::capture::Capture;
 use crate::observe::losses::Losses;
 use crate::observe::policy::OwnDirectories;
-use crate::observe::{Options, Recorder, unseen_kind};
+use crate::observe::{Events, Options, Recorder, ServedDevices, unseen_kind};
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::{Keep, WarningKind};
 use crate::trace;
-use crate::trace::launch::{Launched, Spawned};
+use crate::trace::launch::{Launched, Launching, Spawned};
 use crate::trace::notifications;
 use crate::trace::observer::{Observer, panic_text};
 use crate::trace::shared::Shared;
@@ -53,12 +54,12 @@ pub struct Handover {
 }
 
 /// Forks this process twice, so that the tracing one is no descendant of the front, and in a session of its
-/// own; returns the front's ends of the sockets between them, and the directory.
+/// own; returns the front's ends of the sockets between them, with what was decided and the directory.
 pub fn start(
-    setup: &mut Setup,
+    setup: Setup,
     directory: SnapshotDir,
     handover: Handover,
-) -> std::io::Result<(Channel, HeldFiles, SnapshotDir)> {
+) -> std::io::Result<(Channel, HeldFiles, Setup, SnapshotDir)> {
     let (ours, theirs) = Channel::pair()?;
     let (held, duplicates) = held::pair()?;
     match sys::fork()? {
@@ -75,14 +76,14 @@ pub fn start(
         }
         Fork::Parent(between) => {
             let _ = sys::wait_for_end(between);
-            Ok((ours, held, directory))
+            Ok((ours, held, setup, directory))
         }
     }
 }
 
 /// Launches, records and writes; then this process ends.
 fn run(
-    setup: &mut Setup,
+    setup: Setup,
     directory: SnapshotDir,
     channel: Channel,
     duplicates: Duplicates,
@@ -103,7 +104,7 @@ fn run(
 }
 
 fn record(
-    setup: &mut Setup,
+    mut setup: Setup,
     directory: SnapshotDir,
     channel: &Arc<Channel>,
     duplicates: Duplicates,
@@ -116,28 +117,25 @@ fn record(
     let us = rustix::process::getpid();
     let pidfd = pidfd_open(us, PidfdFlags::empty());
     channel.send_with(&ToFront::Started(us.as_raw_pid()), pidfd.ok().as_ref().map(AsFd::as_fd));
-    let directory = Arc::new(directory);
-    let failed = |what: &str| {
-        let what = what.to_owned();
-        move |error: std::io::Error| ToFront::Failed(format!("{what}: {error}"))
-    };
     sys::keep_large_buffers();
-    let refused = |error: trace::Error| match error {
-        trace::Error::Denied(_) | trace::Error::ForeignProcfs => ToFront::Denied(error.to_string()),
-        trace::Error::Os(_) => ToFront::Failed(error.to_string()),
-    };
     let launching = spawned.seize().map_err(refused)?;
+    let duplicates = Arc::new(duplicates);
+    if setup.is_session {
+        return steps::record(setup, directory, channel, duplicates, front, launching, signals);
+    }
+    let directory = Arc::new(directory);
     // While the command's process installs its seccomp filter.
     let unstarted = Unstarted(Some(&directory));
-    let header = bundle::first_header(setup);
-    let bundle = Arc::new(BundleWriter::new(setup, header.clone(), Arc::clone(&directory)));
+    let header = bundle::first_header(&setup);
+    let bundle = Arc::new(BundleWriter::new(&setup, header.clone(), Arc::clone(&directory)));
     let notes = Arc::clone(channel);
     let say = Box::new(move |note: &str| notes.try_send(&ToFront::Note(note.to_owned())));
     let losses = Losses::new(say, setup.shell_config.take());
-    let journaled = journal::start(setup, &directory, &header, Box::new(duplicates), losses)
-        .map_err(failed("start the journal"))?;
+    let holder = Box::new(duplicates.of_recording(0));
+    let journaled =
+        journal::start(&setup, &directory, &header, holder, losses).map_err(failed("start the journal"))?;
     let (recorder, tree) =
-        prepare(setup, &directory, journaled, &bundle, channel, front, signals, launching.command)
+        prepare(&setup, &directory, journaled, &bundle, channel, front, signals, launching.command)
             .map_err(failed("prepare the recording"))?;
     sys::ignore_stops_of_children();
     // The command may remove or unmount the directory that it was started in.
@@ -147,40 +145,8 @@ fn record(
     recorder.inherit(launching.command, &setup.inherited.files);
     record_unseen_descriptors(&recorder, launching.command, &setup.inherited.descriptors);
     descriptors::drop_inherited(std::mem::take(&mut setup.inherited.descriptors), true);
-    let mut launched = launching.installed().map_err(refused)?;
     let started = Instant::now();
-    let shared = Arc::new(Shared::new().map_err(failed("start the recording"))?);
-    if let Some(listener) = launched.listener.take() {
-        // The front keeps it open, too: without any holder the kernel fails waiting calls with ENOSYS.
-        channel.send_with(&ToFront::Launched, Some(listener.as_fd()));
-        let interrupter = Interrupter::of_this_thread().map_err(failed("prepare to interrupt"))?;
-        let answering = (listener, Arc::clone(&shared), Mutex::new(interrupter), Arc::clone(&recorder));
-        let answering = Arc::new(answering);
-        let wanted =
-            setup.options.answering_threads.map_or_else(notifications::default_threads, NonZeroUsize::get);
-        for number in 0..wanted {
-            let answering = Arc::clone(&answering);
-            // It may wait for another call when this process ends, and ends with it.
-            let started = std::thread::Builder::new().name("notifications".into()).spawn(move || {
-                let (listener, shared, interrupter, recorder) = &*answering;
-                notifications::serve(listener, shared, interrupter, &**recorder);
-            });
-            // One is enough.
-            if let (Err(error), 0) = (started, number) {
-                return Err(failed("start the notification thread")(error));
-            }
-        }
-    } else {
-        channel.send(&ToFront::Launched);
-    }
-    launched.release().map_err(failed("start the command"))?;
-    unstarted.started();
-    let watched = setup.recall.as_ref().map(|recall| recall.numbers());
-    let tracer = Tracer::new(launched.command, launched.interception, &shared, &*recorder);
-    match &watched {
-        Some(descriptors) => tracer.watch(descriptors).run(),
-        None => tracer.run(),
-    }
+    let launched = follow(&setup, launching, channel, &recorder, || unstarted.started())?;
     let elapsed = started.elapsed();
     if let Some(error) = exec_error(launched) {
         let _ = directory.discard_unfinished();
@@ -194,7 +160,7 @@ fn record(
     if let Some(survivors) = tree.survivors_ended() {
         recorder.note(WarningKind::Survivors, &survivors);
     }
-    let done = match bundle.write(setup, &recorder, manifest, ending, elapsed) {
+    let done = match bundle.write(&setup, &recorder, manifest, ending, elapsed) {
         Ok(WrittenBundle { complete, notes, report, policy }) => {
             RecordingOutcome { error: None, timed_out, complete, notes, report, policy }
         }
@@ -208,6 +174,65 @@ fn record(
         pruning::start_if_due(library);
     }
     Ok(())
+}
+
+/// What becomes of an error before the launch.
+pub fn failed(what: &str) -> impl FnOnce(std::io::Error) -> ToFront {
+    move |error| ToFront::Failed(format!("{what}: {error}"))
+}
+
+fn refused(error: trace::Error) -> ToFront {
+    match error {
+        trace::Error::Denied(_) | trace::Error::ForeignProcfs => ToFront::Denied(error.to_string()),
+        trace::Error::Os(_) => ToFront::Failed(error.to_string()),
+    }
+}
+
+/// Lets the command execute and follows its process tree to the end; `released` is called in between.
+pub fn follow<O>(
+    setup: &Setup,
+    launching: Launching,
+    channel: &Channel,
+    observer: &Arc<O>,
+    released: impl FnOnce(),
+) -> Result<Launched, ToFront>
+where
+    O: Observer<Pending: Send> + Send + Sync + 'static,
+{
+    let mut launched = launching.installed().map_err(refused)?;
+    let shared = Arc::new(Shared::new().map_err(failed("start the recording"))?);
+    if let Some(listener) = launched.listener.take() {
+        // The front keeps it open, too: without any holder the kernel fails waiting calls with ENOSYS.
+        channel.send_with(&ToFront::Launched, Some(listener.as_fd()));
+        let interrupter = Interrupter::of_this_thread().map_err(failed("prepare to interrupt"))?;
+        let answering = (listener, Arc::clone(&shared), Mutex::new(interrupter), Arc::clone(observer));
+        let answering = Arc::new(answering);
+        let wanted =
+            setup.options.answering_threads.map_or_else(notifications::default_threads, NonZeroUsize::get);
+        for number in 0..wanted {
+            let answering = Arc::clone(&answering);
+            // It may wait for another call when this process ends, and ends with it.
+            let started = std::thread::Builder::new().name("notifications".into()).spawn(move || {
+                let (listener, shared, interrupter, observer) = &*answering;
+                notifications::serve(listener, shared, interrupter, &**observer);
+            });
+            // One is enough.
+            if let (Err(error), 0) = (started, number) {
+                return Err(failed("start the notification thread")(error));
+            }
+        }
+    } else {
+        channel.send(&ToFront::Launched);
+    }
+    launched.release().map_err(failed("start the command"))?;
+    released();
+    let watched = setup.recall.as_ref().map(|recall| recall.numbers());
+    let tracer = Tracer::new(launched.command, launched.interception, &shared, &**observer);
+    match &watched {
+        Some(descriptors) => tracer.watch(descriptors).run(),
+        None => tracer.run(),
+    }
+    Ok(launched)
 }
 
 /// Removes the journal where no command is started: there is nothing to recover.
@@ -238,7 +263,8 @@ fn record_unseen_descriptors(recorder: &Recorder, command: Tid, descriptors: &[I
     }
 }
 
-fn exec_error(launched: Launched) -> Option<i32> {
+/// Why the command could not be executed.
+pub fn exec_error(launched: Launched) -> Option<i32> {
     launched.exec_error().map(|error| error.raw_os_error().unwrap_or(libc::EIO))
 }
 
@@ -246,7 +272,7 @@ fn exec_error(launched: Launched) -> Option<i32> {
 fn prepare(
     setup: &Setup,
     directory: &Arc<SnapshotDir>,
-    (capture, no_journal): (Capture, Option<std::io::Error>),
+    journaled: (Capture, Option<std::io::Error>),
     bundle: &Arc<BundleWriter>,
     channel: &Arc<Channel>,
     front: OwnedFd,
@@ -254,6 +280,30 @@ fn prepare(
     command: Tid,
 ) -> std::io::Result<(Arc<Recorder>, Arc<ProcessTree>)> {
     let tree = Arc::new(ProcessTree::new(command, setup.options.survivors));
+    let tree_events = TreeEvents::new(Arc::clone(&tree), Arc::clone(channel), front);
+    let events = BundleEvents { tree: tree_events, bundle: Arc::clone(bundle) };
+    let recorder = Arc::new(recorder_of(setup, directory, journaled, None, Box::new(events)));
+    let writing = (Arc::clone(&recorder), Arc::clone(bundle));
+    let control = ControlThread::new(
+        Arc::clone(&tree),
+        Arc::clone(channel),
+        Box::new(move |ending| writing.1.write_first(&writing.0, ending)),
+        signals,
+        setup.options.timeout,
+    );
+    std::thread::Builder::new().name("control".into()).spawn(move || control.run())?;
+    recorder.started(command, Tid(0));
+    Ok((recorder, tree))
+}
+
+/// A recorder into `directory` that has seen nothing yet; `served` is what others served before the tree was started.
+pub fn recorder_of(
+    setup: &Setup,
+    directory: &SnapshotDir,
+    (capture, no_journal): (Capture, Option<std::io::Error>),
+    served: Option<ServedDevices>,
+    events: Box<dyn Events>,
+) -> Recorder {
     let options = Options {
         // What was only read gets a digest.
         keep: if setup.recall.is_some() { Keep::All } else { setup.keep },
@@ -266,26 +316,16 @@ fn prepare(
         secrets: setup.secrets.clone(),
         recall: setup.recall.is_some(),
         watched: setup.recall.as_ref().map(|recall| recall.descriptors.clone()).unwrap_or_default(),
+        served,
     };
     let own = OwnDirectories {
         snapshot: directory.real_path().as_os_str().as_encoded_bytes().to_vec(),
         library: setup.protected.clone(),
     };
-    let events = TreeEvents::new(Arc::clone(&tree), Arc::clone(channel), Arc::clone(bundle), front);
-    let recorder = Recorder::new(options, setup.ignore.clone(), own, capture, Box::new(events));
+    let recorder = Recorder::new(options, setup.ignore.clone(), own, capture, events);
     if let Some(error) = no_journal {
         let what = "there was no journal, so a killed recording could not have been recovered";
         recorder.note(WarningKind::ContentOmitted, &format!("{what} ({error})"));
     }
-    let recorder = Arc::new(recorder);
-    let control = ControlThread::new(
-        Arc::clone(&tree),
-        Arc::clone(channel),
-        (Arc::clone(&recorder), Arc::clone(bundle)),
-        signals,
-        setup.options.timeout,
-    );
-    std::thread::Builder::new().name("control".into()).spawn(move || control.run())?;
-    recorder.started(command, Tid(0));
-    Ok((recorder, tree))
+    recorder
 }

@@ -21,7 +21,7 @@ use super::diffs::{Diffs, PathDiff};
 use crate::cli::Show;
 use crate::git::below;
 use crate::restore::interrupted;
-use crate::snapshot::{FileType, Header, Operations, RecordedProcess, Snapshot, SnapshotKind};
+use crate::snapshot::{FileType, Header, Operations, RecordedProcess, Snapshot};
 
 /// The most characters of a command line.
 const COMMAND: usize = 4096;
@@ -217,9 +217,10 @@ impl Section {
         Ok(Section {
             id: visible(header.id.as_bytes()),
             command: cut(&command, COMMAND),
-            status: match header.kind {
-                SnapshotKind::Recording => status(header),
-                SnapshotKind::Rescue => "rescue: what a restore was about to overwrite".to_owned(),
+            status: if header.kind.is_recording() {
+                status(header)
+            } else {
+                "rescue: what a restore was about to overwrite".to_owned()
             },
             succeeded: header.exit_status == 0,
             facts: facts(header),

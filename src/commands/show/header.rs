@@ -13,7 +13,7 @@ use super::network;
 use super::processes::{cut, ended};
 use crate::git::below;
 use crate::restore::interrupted;
-use crate::snapshot::{GitRepository, Header, Snapshot, SnapshotKind};
+use crate::snapshot::{GitRepository, Header, Snapshot};
 
 /// How many suppressed changes and rules are printed without `--long`.
 const NAMED: usize = 6;
@@ -35,7 +35,7 @@ pub fn write(
     if title.is_some() && in_full {
         lines.line("Started by", Style::new(), &whole)?;
     }
-    if header.kind == SnapshotKind::Rescue {
+    if !header.kind.is_recording() {
         lines.line("Kind", Style::new(), "rescue: what a restore was about to overwrite")?;
     } else {
         lines.line("Status", status_style(header), &status(header))?;

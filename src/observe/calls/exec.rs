@@ -47,12 +47,17 @@ impl Recording {
         exe: Vec<u8>,
         file: Option<File>,
     ) -> PendingExec {
-        let (mut argv, argv_truncated) =
+        let (argv, argv_truncated) =
             decoded.argv.and_then(|address| memory.read_argv(address, ARGV_LIMIT).ok()).unwrap_or_default();
-        let redacted = self.masks_arguments && redact(&mut argv);
-        let image = Exec { exe, argv, argv_truncated, redacted };
+        let image = self.masked(Exec { exe, argv, argv_truncated, redacted: false });
         let (interpreters, of_scripts) = self.interpreters(caller, file);
         PendingExec { image, interpreters, of_scripts }
+    }
+
+    /// A program without the secrets in its arguments, unless those are recorded.
+    pub fn masked(&self, mut image: Exec) -> Exec {
+        image.redacted = self.masks_arguments && redact(&mut image.argv);
+        image
     }
 
     /// The interpreters that the kernel opens for a program, and how many of them scripts name.

@@ -8,10 +8,14 @@ use rustix::fs::{OFlags, fcntl_getfl};
 use crate::fs::{self, FileStat};
 use crate::observe::capture::Threat;
 use crate::observe::ledger::apply::{Change, Kind};
+use crate::observe::mounts::ServedDevices;
 use crate::observe::recording::{Classification, Recording};
-use crate::observe::resolve;
+use crate::observe::resolve::{self, view};
 use crate::snapshot::{Operation, Operations};
 use crate::trace::sys::{InheritedFd, Tid};
+
+/// Up to this size, the old bytes are kept of a file that the command itself has opened for appending.
+const COPIED: i64 = 1 << 20;
 
 /// A regular file or a directory on a descriptor from before the launch.
 #[derive(Debug, Clone)]
@@ -22,6 +26,8 @@ pub struct InheritedFile {
     reads: bool,
     writes: bool,
     appends: bool,
+    /// Whether the command itself may have opened it, before its recording began.
+    is_own: bool,
 }
 
 /// What the command inherits.
@@ -47,14 +53,49 @@ impl Inherited {
 }
 
 impl InheritedFile {
+    /// The path by which it was opened.
+    pub fn path(&self) -> &[u8] {
+        &self.path
+    }
+
+    /// Whether what it stands for is a regular file that may be written through it.
+    pub fn is_written(&self) -> bool {
+        self.writes && resolve::is_regular(&self.stat)
+    }
+
+    /// One that the command itself may have opened, before its recording began: a change is its own.
+    pub fn as_own(self) -> InheritedFile {
+        InheritedFile { is_own: true, ..self }
+    }
+
     fn of(fd: &InheritedFd) -> Option<InheritedFile> {
         let flags = fcntl_getfl(fd).ok()?;
+        InheritedFile::behind(&format!("/proc/self/fd/{}", fd.number()), fd.number(), flags)
+    }
+
+    fn of_process(
+        process: Tid,
+        number: i32,
+        after_exec: bool,
+        served: &ServedDevices,
+    ) -> Option<InheritedFile> {
+        let info = std::fs::read_to_string(format!("/proc/{process}/fdinfo/{number}")).ok()?;
+        let flags = view::descriptor_flags(&info)?;
+        if after_exec && flags & libc::O_CLOEXEC != 0 {
+            return None;
+        }
+        let link = format!("/proc/{process}/fd/{number}");
+        let flags = OFlags::from_bits_retain(flags.cast_unsigned());
+        (!served.have(&link)).then(|| InheritedFile::behind(&link, number, flags))?
+    }
+
+    /// What is behind the magic link of a descriptor.
+    fn behind(link: &str, number: i32, flags: OFlags) -> Option<InheritedFile> {
         if flags.contains(OFlags::PATH) {
             return None;
         }
         let is_recorded = |stat: &FileStat| resolve::is_regular(stat) || resolve::is_directory(stat);
-        let object = rustix::fs::fstat(fd).ok().filter(is_recorded)?;
-        let link = format!("/proc/self/fd/{}", fd.number());
+        let object = rustix::fs::stat(link).ok().filter(is_recorded)?;
         let path = rustix::fs::readlink(link, Vec::new()).ok()?.into_bytes();
         let named = fs::lstat(&path).ok()??;
         if (object.st_dev, object.st_ino) != (named.st_dev, named.st_ino) {
@@ -62,14 +103,26 @@ impl InheritedFile {
         }
         let mode = flags & OFlags::ACCMODE;
         Some(InheritedFile {
-            number: fd.number(),
+            number,
             path,
             stat: named,
             reads: mode != OFlags::WRONLY,
             writes: mode != OFlags::RDONLY,
             appends: flags.contains(OFlags::APPEND),
+            is_own: false,
         })
     }
+}
+
+/// The regular files and directories that a process has open, but for those on filesystems that the tree serves;
+/// `after_exec` only those that it keeps when it executes a program.
+pub fn files_of(process: Tid, after_exec: bool, served: &ServedDevices) -> Vec<InheritedFile> {
+    let entries = std::fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let mut files: Vec<_> =
+        numbers.filter_map(|number| InheritedFile::of_process(process, number, after_exec, served)).collect();
+    files.sort_by_key(|file| file.number);
+    files
 }
 
 impl Recording {
@@ -105,8 +158,9 @@ impl Recording {
         }
         let kind = match (file.writes, file.appends) {
             (false, _) => Kind::Used,
-            // What may be mapped may be changed without a call.
-            (true, true) if !file.reads => Kind::Appended,
+            // What may be mapped may be changed without a call. What the command itself has opened is undone, too, unless
+            // it is a long log, which would be copied for each step.
+            (true, true) if !(file.reads || file.is_own && file.stat.st_size <= COPIED) => Kind::Appended,
             (true, _) => Kind::Written,
         };
         match kind {
@@ -122,7 +176,7 @@ impl Recording {
         }
         self.apply(Change { name: Some(name), stat: Some(&file.stat), kind, operations, by: process });
         let known = self.ledger.names.get_mut(name);
-        (known.inherited, known.changed_by_name) = (true, false);
+        (known.inherited, known.changed_by_name) = (!file.is_own, false);
         if file.writes {
             self.journal_written(name, process);
         }

@@ -127,6 +127,25 @@ impl Recording {
         Decision::AwaitResult(Pending::of_own_call(call.name, special, id, own))
     }
 
+    /// Takes the states of what this tree has changed, before a call of another one that is recorded changes that, too.
+    pub fn yield_to(&mut self, caller: Caller, call: &SyscallEntry<'_>) {
+        let located = self.locate_all(caller, call);
+        let is_known = || {
+            let places = located.iter().filter_map(|(_, place)| place.as_ref().ok());
+            places.into_iter().any(|place| {
+                self.ledger.names.find(&place.path).is_some()
+                    || place.stat.as_ref().is_some_and(|stat| self.ledger.inodes.of(stat).is_some())
+            })
+        };
+        let has_changed = match self.ledger.changes_since_interim {
+            Some(_) => self.has_changed_since(&located),
+            None => is_known(),
+        };
+        if has_changed {
+            self.take_interim_states();
+        }
+    }
+
     /// Whether a place has changed by a call of the tree since states were last taken.
     fn has_changed_since(&self, located: &[Located<'_>]) -> bool {
         let Some(changes) = &self.ledger.changes_since_interim else { return false };

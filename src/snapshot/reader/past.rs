@@ -90,6 +90,7 @@ fn manifest(blobs: &mut BlobWriter) -> (Header, Vec<FileRecord>) {
     let header = Header {
         name: Some("past".to_owned()),
         session: Some("session".to_owned()),
+        step: None,
         command: vec![b"env".to_vec(), b"\xff".to_vec()],
         exit_status: 143,
         exit_signal: Some("SIGTERM".to_owned()),

@@ -52,6 +52,7 @@ fn everything() -> Manifest {
     let header = Header {
         name: Some("name".to_owned()),
         session: Some("session".to_owned()),
+        step: Some(3),
         command: vec![b"sh".to_vec(), odd.clone()],
         exit_signal: Some("SIGTERM".to_owned()),
         timed_out: true,
@@ -340,7 +341,7 @@ const OPTIONAL_OF_A_RECORD: &[&str] = &[
 const OPTIONAL: &[(&str, &[&str])] = &[
     ("", &["name", "session", "title", "redacted", "exit_signal", "timed_out", "keep", "existence_only"]),
     ("", &["git_files", "network", "recall", "private_mounts"]),
-    ("", &["working_tree", "home", "temporary_directory", "imported"]),
+    ("", &["working_tree", "home", "temporary_directory", "imported", "step"]),
     ("suppressed", &["changes", "changes_cut"]),
     ("changes", &["beneath"]),
     ("network", &["errno"]),

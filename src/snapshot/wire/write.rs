@@ -207,6 +207,7 @@ fn header<M: SerializeMap>(object: &mut JsonObject<M>, header: &Header) -> Resul
     object.put("kind", &header.kind)?;
     object.put_some("name", &header.name)?;
     object.put_some("session", &header.session)?;
+    object.put_some("step", &header.step)?;
     object.put("tool", &header.tool)?;
     object.put("host", &header.host)?;
     object.texts("command", &header.command)?;

@@ -125,6 +125,12 @@ pub fn exit_now(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
+/// Sets a variable of the environment that programs get, before this process has a second thread.
+pub fn set_variable(name: &str, value: &str) {
+    // SAFETY: no other thread reads the environment.
+    unsafe { std::env::set_var(name, value) };
+}
+
 /// Replaces this process by the program at `path`, with the environment that this process was given.
 ///
 /// Returns only when that fails (execve(2)).

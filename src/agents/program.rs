@@ -1,0 +1,52 @@
+//! The programs of agents, and the directories in which they keep what is their own.
+
+use super::Surroundings;
+
+/// How the programs of agents are called, and where below the home directory each keeps its state: settings, transcripts,
+/// caches.
+const PROGRAMS: [(&str, &[&str]); 14] = [
+    ("claude", &[".claude", ".claude.json", ".claude.json.backup", ".cache/claude-cli-nodejs"]),
+    ("codex", &[".codex"]),
+    ("gemini", &[".gemini"]),
+    ("qwen", &[".qwen"]),
+    ("opencode", &[".local/share/opencode", ".local/state/opencode", ".config/opencode", ".cache/opencode"]),
+    ("cursor-agent", &[".cursor"]),
+    ("copilot", &[".copilot"]),
+    ("goose", &[".config/goose", ".local/share/goose", ".local/state/goose"]),
+    ("aider", &[".aider"]),
+    ("amp", &[".config/amp", ".local/share/amp", ".cache/amp"]),
+    ("crush", &[".config/crush", ".local/share/crush"]),
+    ("cline", &[".cline"]),
+    ("kiro-cli", &[".kiro"]),
+    ("droid", &[".factory"]),
+];
+
+/// What shells keep of what is typed.
+const HISTORIES: [&str; 5] =
+    [".bash_history", ".zsh_history", ".histfile", ".local/share/fish", ".python_history"];
+
+/// Whether the program at a path is an agent, by its name.
+pub fn is_agent(path: &[u8]) -> bool {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    PROGRAMS.iter().any(|(program, _)| program.as_bytes() == name)
+}
+
+/// What agents and shells keep for themselves, wherever they were told to: no step of a session is about it.
+pub fn own_state(here: &Surroundings) -> Vec<Vec<u8>> {
+    let below_home = PROGRAMS.iter().flat_map(|(_, state)| state.iter()).chain(&HISTORIES);
+    let of_home = here.home.iter().flat_map(|home| below_home.clone().map(|name| home.join(name)));
+    let chosen = ["CLAUDE_CONFIG_DIR", "CODEX_HOME", "COPILOT_HOME", "HISTFILE"];
+    let chosen = chosen.iter().filter_map(|name| Some(here.directory.join(here.variable(name)?)));
+    of_home.chain(chosen).map(|path| path.into_os_string().into_encoded_bytes()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_are_known_by_the_name_of_their_program() {
+        assert!(is_agent(b"/usr/local/bin/claude") && is_agent(b"codex"));
+        assert!(!is_agent(b"/home/claude/bin/tool") && !is_agent(b"claude-code.txt") && !is_agent(b""));
+    }
+}

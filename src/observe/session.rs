@@ -1,0 +1,770 @@
+//! The observer of a session: of which recording each call is.
+//!
+//! A session's tree has processes of its *program*, an agent or a shell, and those of the commands that this starts.
+//! Each command is a *step* with a recording of its own. It begins with the execve of a shell that is given a command,
+//! or, as a job of an interactive shell, with the first call of a process in the job's process group, and ends with its
+//! last process. What the program changes itself is a step, too, an *edit*: it begins with a call that may change
+//! something, and ends when a command begins, after two seconds without another change, or with the session. What the
+//! program only reads is not recorded.
+//!
+//! Knows which process is of which step, and nothing of paths and contents: those are for the [`Recorder`] of each step.
+//! Neighbour: `commands/record/steps.rs` starts and commits the recordings.
+//!
+//! The lock on the edit comes before the one on the members, and neither is taken under that of a recorder.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno as Error;
+use nix::sys::signal::killpg;
+use nix::unistd::{Pid, getpgid};
+
+use super::calls::changes::Pending;
+use super::calls::inherited::{self, InheritedFile};
+use super::mounts::ServedDevices;
+use super::processes::{ProcessTraits, Rights};
+use super::recorder::{Events, Recorder};
+use crate::snapshot::{Exec, SnapshotKind};
+use crate::trace::memory::{ARGV_LIMIT, Memory as _};
+use crate::trace::observer::{Caller, Decision, Errno, Observer, SyscallEntry};
+use crate::trace::sys::Tid;
+use crate::trace::syscalls::{DecodedSyscall, Effect, FileRef, Special};
+use crate::trace::wait_status::End;
+
+/// How long after its last change an edit is over.
+const QUIET: Duration = Duration::from_secs(2);
+/// How often it is asked whether a process group still exists.
+const POLL: Duration = Duration::from_millis(5);
+/// How long after the end of its last process a job may get another one, if its shell has not waited for it.
+const JOB_PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a process of the program becomes that executes something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Launch {
+    /// A shell with a command or a script.
+    Command,
+    /// A shell that reads commands from a terminal.
+    Shell,
+    /// An agent.
+    Agent,
+    /// Anything else.
+    Other,
+}
+
+/// With what a step begins.
+#[derive(Debug)]
+pub struct Beginning {
+    /// What it is: a command or an edit.
+    pub kind: SnapshotKind,
+    /// The arguments of the first program.
+    pub argv: Vec<Vec<u8>>,
+    /// The directory that it starts in.
+    pub cwd: Vec<u8>,
+    /// The arguments of the shell whose job it is, if it is one.
+    pub shell: Option<Vec<Vec<u8>>>,
+}
+
+/// Starts the recordings of a session.
+pub trait Steps: Send + Sync {
+    /// What a program with these arguments is; `at_terminal` says whether its standard input is a terminal.
+    fn launch(&self, exe: &[u8], argv: &[Vec<u8>], at_terminal: bool) -> Launch;
+    /// Starts the recording of a step; none if that fails, which it has told the user.
+    fn begin(&self, beginning: Beginning) -> Option<Arc<dyn Step>>;
+    /// Whether a file is none of the session's: the rules leave it out, or it was open before.
+    fn leave_out(&self, path: &[u8]) -> bool;
+    /// Whether io_uring is let through, unseen.
+    fn allow_io_uring(&self) -> bool;
+}
+
+/// A recording of a session.
+pub trait Step: Send + Sync {
+    /// Its recorder.
+    fn recorder(&self) -> &Recorder;
+    /// Commits it: its command ended like this, if it is one. An edit that changed nothing leaves nothing.
+    fn end(&self, end: Option<End>);
+    /// Drops it: its command was not executed.
+    fn discard(&self);
+}
+
+/// Receives what happens to the processes of a session.
+pub trait SessionEvents: Send + Sync {
+    /// A process has started.
+    fn started(&self, process: Tid);
+    /// A process has ended, and its step has seen that.
+    fn ended(&self, process: Tid, end: End);
+    /// A process was stopped by a signal.
+    fn stopped(&self, process: Tid, signal: i32);
+    /// A stopped process goes on.
+    fn continued(&self, process: Tid);
+}
+
+/// Of a step nobody is told when its processes start and end: the session is told.
+pub struct Silent;
+
+impl Events for Silent {
+    fn started(&self, _: Tid) {}
+    fn ended(&self, _: &Recorder, _: Tid, _: End) {}
+    fn stopped(&self, _: Tid, _: i32) {}
+    fn continued(&self, _: Tid) {}
+}
+
+/// Which part a process of the program has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// It starts commands by executing shells.
+    Program,
+    /// It is a shell that starts jobs.
+    Shell,
+    /// This shell forked it: it is a job as soon as it is in a process group of its own.
+    Child(Tid),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Program(Role),
+    Step(u32),
+    /// Of a command whose recording could not be started.
+    Unrecorded,
+}
+
+#[derive(Debug)]
+struct Member {
+    place: Place,
+    traits: ProcessTraits,
+}
+
+/// A step that has not ended.
+struct Running {
+    step: Arc<dyn Step>,
+    /// The process group of a job.
+    group: Option<Tid>,
+    /// How many of its processes live.
+    living: usize,
+    /// The last of them that the program started itself, and how it ended.
+    last: Tid,
+    end: Option<End>,
+    /// Since when none of them lives.
+    empty: Option<Instant>,
+    /// Whether the execve that it begins with has not ended yet.
+    is_starting: bool,
+}
+
+#[derive(Default)]
+struct Members {
+    processes: HashMap<Tid, Member, foldhash::fast::RandomState>,
+    running: HashMap<u32, Running, foldhash::fast::RandomState>,
+    /// The number of the last step.
+    last: u32,
+}
+
+struct Edit {
+    step: Arc<dyn Step>,
+    /// The processes that its recorder knows.
+    known: HashSet<Tid, foldhash::fast::RandomState>,
+    /// How many of their calls will report a result.
+    in_flight: usize,
+    /// When a call came that may change something.
+    changed: Option<Instant>,
+}
+
+/// What is kept of a call, with the step that it is of.
+pub struct Routed {
+    step: Arc<dyn Step>,
+    pending: Pending,
+    is_edit: bool,
+}
+
+/// The observer of a session.
+pub struct Session {
+    /// The process of the program.
+    root: Tid,
+    steps: Box<dyn Steps>,
+    events: Box<dyn SessionEvents>,
+    /// What others served before the session.
+    served: ServedDevices,
+    members: Mutex<Members>,
+    edit: Mutex<Option<Edit>>,
+    /// Told when an edit has changed something, or a job has no living process.
+    woken: Condvar,
+    has_empty_jobs: AtomicBool,
+    /// Held while the step of a job is looked for and begun.
+    beginning: Mutex<()>,
+    /// Held while jobs end.
+    ending: Mutex<()>,
+}
+
+/// Where a call goes.
+enum Route {
+    Step(Arc<dyn Step>),
+    Program,
+    Unrecorded,
+}
+
+impl Session {
+    /// A session of a program that has not been started.
+    pub fn new(
+        root: Tid,
+        steps: Box<dyn Steps>,
+        events: Box<dyn SessionEvents>,
+        served: ServedDevices,
+    ) -> Session {
+        Session {
+            root,
+            steps,
+            events,
+            served,
+            members: Mutex::default(),
+            edit: Mutex::default(),
+            woken: Condvar::new(),
+            has_empty_jobs: AtomicBool::new(false),
+            beginning: Mutex::default(),
+            ending: Mutex::default(),
+        }
+    }
+
+    fn members(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn edit(&self) -> MutexGuard<'_, Option<Edit>> {
+        self.edit.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends edits and jobs in time, for as long as this process lives.
+    pub fn keep_time(&self) {
+        loop {
+            let edit = self.edit();
+            let until_quiet = |changed: Instant| QUIET.saturating_sub(changed.elapsed());
+            let quiet = edit.as_ref().and_then(|edit| edit.changed).map(until_quiet);
+            let jobs = self.has_empty_jobs.load(Ordering::SeqCst).then_some(POLL);
+            let wait =
+                quiet.into_iter().chain(jobs).min().unwrap_or(Duration::MAX).max(Duration::from_millis(1));
+            let waited = self.woken.wait_timeout(edit, wait);
+            drop(waited);
+            self.end_jobs(|running| {
+                let gone = running.group.is_none_or(|group| killpg(pid(group), None) == Err(Error::ESRCH));
+                gone || running.empty.is_some_and(|since| since.elapsed() >= JOB_PATIENCE)
+            });
+            let is_quiet = |edit: &Edit| edit.changed.is_some_and(|changed| changed.elapsed() >= QUIET);
+            if self.edit().as_ref().is_some_and(is_quiet) {
+                self.cut();
+            }
+        }
+    }
+
+    /// Ends what is left at the end of the session.
+    pub fn close(&self) {
+        self.end_jobs(|_| true);
+        if let Some(edit) = self.edit().take() {
+            edit.step.end(None);
+        }
+    }
+
+    /// Where a call of a process goes; a step is begun if it begins with this call.
+    fn route(&self, caller: Caller, call: &SyscallEntry<'_>) -> Route {
+        let members = self.members();
+        let place = members.processes.get(&caller.tgid).map(|member| member.place);
+        let role = match place {
+            Some(Place::Step(number)) => {
+                let running = members.running.get(&number);
+                return running.map_or(Route::Unrecorded, |running| Route::Step(Arc::clone(&running.step)));
+            }
+            Some(Place::Unrecorded) => return Route::Unrecorded,
+            Some(Place::Program(role)) => role,
+            None => Role::Program,
+        };
+        drop(members);
+        let executes = call.decoded.accesses.iter().any(|access| access.effect == Effect::Execute);
+        match role {
+            Role::Program if executes && caller.tgid != self.root => self.route_exec(caller, call),
+            Role::Child(shell) => match group_of_job(caller.tgid, shell) {
+                Some(group) => self.route_job(caller, call, (shell, group)),
+                None => Route::Program,
+            },
+            Role::Program | Role::Shell => Route::Program,
+        }
+    }
+
+    /// Where an execve of the program goes: a shell that it gives a command is a step.
+    fn route_exec(&self, caller: Caller, call: &SyscallEntry<'_>) -> Route {
+        match self.launch(caller, call) {
+            Some((exe, argv, Launch::Command)) if self.may_execute(caller.tgid, &exe) => {
+                self.begin(caller.tgid, argv, None)
+            }
+            _ => Route::Program,
+        }
+    }
+
+    /// Where the first call of a job goes. A shell or an agent inside of a shell is a program of the session, too.
+    fn route_job(&self, caller: Caller, call: &SyscallEntry<'_>, job: (Tid, Tid)) -> Route {
+        // Two processes of a job may make their first calls at once.
+        let _one = self.beginning.lock();
+        let mut members = self.members();
+        let running = members.running.iter_mut().find(|(_, running)| running.group == Some(job.1));
+        if let Some((number, running)) = running {
+            let (number, step) = (*number, Arc::clone(&running.step));
+            running.living += 1;
+            (running.last, running.end, running.empty) = (caller.tgid, None, None);
+            drop(members);
+            self.join(caller.tgid, number, &step);
+            return Route::Step(step);
+        }
+        drop(members);
+        match self.launch(caller, call) {
+            Some((_, _, Launch::Shell | Launch::Agent)) => Route::Program,
+            Some((_, argv, _)) => self.begin(caller.tgid, argv, Some(job)),
+            None => self.begin(caller.tgid, image(caller.tgid).argv, Some(job)),
+        }
+    }
+
+    /// The program that a call executes, with its arguments, and what that is.
+    fn launch(&self, caller: Caller, call: &SyscallEntry<'_>) -> Option<(Vec<u8>, Vec<Vec<u8>>, Launch)> {
+        let access = call.decoded.accesses.iter().find(|access| access.effect == Effect::Execute)?;
+        let exe = match &access.file {
+            FileRef::Path { path, .. } => path.clone(),
+            FileRef::Descriptor(fd) => read_link(&format!("/proc/{}/fd/{fd}", caller.tid)),
+            FileRef::WorkingDirectory => return None,
+        };
+        let argv = call.decoded.argv.and_then(|address| call.memory.read_argv(address, ARGV_LIMIT).ok());
+        let (argv, _) = argv.unwrap_or_default();
+        let launch = self.steps.launch(&exe, &argv, is_at_terminal(caller.tgid));
+        Some((exe, argv, launch))
+    }
+
+    /// Begins a step with a process of the program; as a job, with its shell and process group.
+    fn begin(&self, process: Tid, argv: Vec<Vec<u8>>, job: Option<(Tid, Tid)>) -> Route {
+        self.end_jobs(|_| true);
+        self.cut();
+        let begun = self.steps.begin(Beginning {
+            kind: SnapshotKind::Command,
+            argv,
+            cwd: working_directory(process),
+            shell: job.map(|(shell, _)| image(shell).argv),
+        });
+        let mut members = self.members();
+        let Some(step) = begun else {
+            if let Some(member) = members.processes.get_mut(&process) {
+                member.place = Place::Unrecorded;
+            }
+            return Route::Unrecorded;
+        };
+        members.last += 1;
+        let number = members.last;
+        let running = Running {
+            step: Arc::clone(&step),
+            group: job.map(|(_, group)| group),
+            living: 1,
+            last: process,
+            end: None,
+            empty: None,
+            is_starting: job.is_none(),
+        };
+        members.running.insert(number, running);
+        drop(members);
+        self.join(process, number, &step);
+        Route::Step(step)
+    }
+
+    /// Makes a process of the program one of a step.
+    fn join(&self, process: Tid, number: u32, step: &Arc<dyn Step>) {
+        let traits = self.members().processes.get(&process).map(|member| member.traits).unwrap_or_default();
+        let files = inherited::files_of(process, true, &self.served_by_tree());
+        step.recorder().adopt(process, image(process), traits, &files);
+        if let Some(member) = self.members().processes.get_mut(&process) {
+            member.place = Place::Step(number);
+        }
+    }
+
+    /// What processes of the session serve by now.
+    fn served_by_tree(&self) -> ServedDevices {
+        ServedDevices::now().without(&self.served)
+    }
+
+    /// Whether a program may be there: execvp(3) tries one directory after another.
+    fn may_execute(&self, process: Tid, exe: &[u8]) -> bool {
+        if !self.served_by_tree().is_empty() {
+            return true;
+        }
+        let start = if exe.starts_with(b"/") { "root" } else { "cwd" };
+        let path = [format!("/proc/{process}/{start}/").as_bytes(), exe].concat();
+        !matches!(crate::fs::lstat(&path), Ok(None))
+    }
+
+    /// Ends the jobs without a living process for which `is_over` holds.
+    fn end_jobs(&self, is_over: impl Fn(&Running) -> bool) {
+        // Nothing is changed before the states are taken that one has left.
+        let _one = self.ending.lock();
+        if !self.has_empty_jobs.load(Ordering::SeqCst) {
+            return;
+        }
+        let mut members = self.members();
+        let over: Vec<_> = members.running.extract_if(|_, one| one.empty.is_some() && is_over(one)).collect();
+        let is_left = members.running.values().any(|one| one.empty.is_some());
+        self.has_empty_jobs.store(is_left, Ordering::SeqCst);
+        drop(members);
+        for (_, running) in over {
+            running.step.end(running.end);
+        }
+    }
+
+    /// Ends the edit, if no call of it is in flight. What the program has open for writing it may change at any time,
+    /// and the next edit begins with it.
+    fn cut(&self) {
+        let mut edit = self.edit();
+        if let Some(over) = edit.take_if(|edit| edit.in_flight == 0) {
+            over.step.end(None);
+            let open = self.files_of_program();
+            if !open.is_empty() {
+                *edit = self.begin_edit(open);
+            }
+        }
+    }
+
+    /// The files that the program has open for writing, by process.
+    fn files_of_program(&self) -> Vec<(Tid, ProcessTraits, Vec<InheritedFile>)> {
+        let is_of_program = |(process, member): (&Tid, &Member)| {
+            matches!(member.place, Place::Program(_)).then_some((*process, member.traits))
+        };
+        let of_program: Vec<_> = self.members().processes.iter().filter_map(is_of_program).collect();
+        let served = self.served_by_tree();
+        let open = of_program.into_iter().map(|(process, traits)| {
+            let files = inherited::files_of(process, false, &served).into_iter();
+            let files = files.filter(|file| file.is_written() && !self.steps.leave_out(file.path()));
+            (process, traits, files.map(InheritedFile::as_own).collect::<Vec<_>>())
+        });
+        open.filter(|(_, _, files)| !files.is_empty()).collect()
+    }
+
+    fn begin_edit(&self, open: Vec<(Tid, ProcessTraits, Vec<InheritedFile>)>) -> Option<Edit> {
+        let step = self.steps.begin(Beginning {
+            kind: SnapshotKind::Edit,
+            argv: image(self.root).argv,
+            cwd: working_directory(self.root),
+            shell: None,
+        })?;
+        let mut known = HashSet::default();
+        for (process, traits, files) in open {
+            step.recorder().adopt(process, image(process), traits, &files);
+            known.insert(process);
+        }
+        Some(Edit { step, known, in_flight: 0, changed: None })
+    }
+
+    /// Decides about a call of the program itself.
+    fn on_own_entry(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Routed> {
+        let decoded = call.decoded;
+        match decoded.special {
+            Some(Special::IoUring) if !self.steps.allow_io_uring() => {
+                return Decision::Refuse(Errno(libc::ENOSYS));
+            }
+            Some(Special::Namespace | Special::Untraced { namespace: true, .. }) => {
+                self.set_traits(caller, |traits| {
+                    (traits.in_foreign_mount_namespace, traits.rights) = (true, Rights::Others);
+                })
+            }
+            Some(Special::Landlock) => self.set_traits(caller, |traits| traits.rights = Rights::Others),
+            _ => {}
+        }
+        if !may_change(decoded) {
+            return Decision::Continue;
+        }
+        self.end_jobs(|_| true);
+        let mut current = self.edit();
+        if current.is_none() {
+            *current = self.begin_edit(self.files_of_program());
+        }
+        let Some(edit) = current.as_mut() else { return Decision::Continue };
+        if edit.known.insert(caller.tgid) {
+            let traits = self.members().processes.get(&caller.tgid).map(|member| member.traits);
+            edit.step.recorder().adopt(caller.tgid, image(caller.tgid), traits.unwrap_or_default(), &[]);
+        }
+        edit.changed = Some(Instant::now());
+        self.let_others_yield(&edit.step, caller, call);
+        let decision = edit.step.recorder().on_entry(caller, call);
+        edit.in_flight += usize::from(matches!(decision, Decision::AwaitResult(_)));
+        let step = Arc::clone(&edit.step);
+        self.woken.notify_all();
+        route(decision, step, true)
+    }
+
+    fn set_traits(&self, caller: Caller, set: impl FnOnce(&mut ProcessTraits)) {
+        if let Some(member) = self.members().processes.get_mut(&caller.tgid) {
+            set(&mut member.traits);
+        }
+    }
+
+    /// Notes that a call has ended; a step is dropped that was to begin with it, if it failed.
+    fn call_ended(&self, caller: Caller, step: &Arc<dyn Step>, is_edit: bool, succeeded: bool) {
+        if is_edit {
+            if let Some(edit) = self.edit().as_mut().filter(|edit| Arc::ptr_eq(&edit.step, step)) {
+                edit.in_flight = edit.in_flight.saturating_sub(1);
+            }
+            return;
+        }
+        let mut members = self.members();
+        let Members { processes, running, .. } = &mut *members;
+        let Some(member) = processes.get_mut(&caller.tgid) else { return };
+        let Place::Step(number) = member.place else { return };
+        let Some(starting) = running.get_mut(&number).filter(|running| running.is_starting) else { return };
+        starting.is_starting = false;
+        if succeeded {
+            return;
+        }
+        running.remove(&number);
+        member.place = Place::Program(Role::Program);
+        drop(members);
+        step.discard();
+    }
+
+    /// Has the steps take the states of what they have changed and this call of another one may change, too.
+    fn let_others_yield(&self, step: &Arc<dyn Step>, caller: Caller, call: &SyscallEntry<'_>) {
+        let members = self.members();
+        let others = members.running.values().filter(|running| !Arc::ptr_eq(&running.step, step));
+        let others: Vec<_> = others.map(|running| Arc::clone(&running.step)).collect();
+        drop(members);
+        others.iter().for_each(|other| other.recorder().yield_to(caller, call));
+    }
+
+    /// Tells the step of a process, or the edit that knows it, of something.
+    fn tell(&self, process: Tid, tell: impl FnOnce(&Recorder)) {
+        let members = self.members();
+        let step = match members.processes.get(&process).map(|member| member.place) {
+            Some(Place::Step(number)) => members.running.get(&number).map(|one| Arc::clone(&one.step)),
+            _ => None,
+        };
+        drop(members);
+        if let Some(step) = step {
+            return tell(step.recorder());
+        }
+        if let Some(edit) = self.edit().as_ref().filter(|edit| edit.known.contains(&process)) {
+            tell(edit.step.recorder());
+        }
+    }
+
+    /// Tells every step.
+    fn tell_all(&self, tell: impl Fn(&Recorder)) {
+        let running: Vec<_> = self.members().running.values().map(|one| Arc::clone(&one.step)).collect();
+        running.iter().for_each(|step| tell(step.recorder()));
+        if let Some(edit) = self.edit().as_ref() {
+            tell(edit.step.recorder());
+        }
+    }
+}
+
+impl Observer for Session {
+    type Pending = Routed;
+
+    fn on_entry(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Routed> {
+        match self.route(caller, call) {
+            Route::Step(step) => {
+                if may_change(call.decoded) {
+                    self.end_jobs(|_| true);
+                    self.let_others_yield(&step, caller, call);
+                    if let Some(edit) = self.edit().as_ref() {
+                        edit.step.recorder().yield_to(caller, call);
+                    }
+                }
+                let decision = step.recorder().on_entry(caller, call);
+                route(decision, step, false)
+            }
+            Route::Program if call.decoded.is_read_only() => Decision::Continue,
+            Route::Program => self.on_own_entry(caller, call),
+            Route::Unrecorded => Decision::Continue,
+        }
+    }
+
+    fn on_result(&self, caller: Caller, routed: Routed, result: Option<i64>) {
+        let succeeded = result.is_none_or(|result| result >= 0);
+        let Routed { step, pending, is_edit } = routed;
+        step.recorder().on_result(caller, pending, result);
+        self.call_ended(caller, &step, is_edit, succeeded);
+    }
+
+    fn unreadable(&self, caller: Caller, name: &'static str) {
+        self.tell(caller.tgid, |recorder| recorder.unreadable(caller, name));
+    }
+
+    fn signal(&self, caller: Caller, signal: i32) {
+        self.tell(caller.tgid, |recorder| recorder.signal(caller, signal));
+    }
+
+    fn executed(&self, caller: Caller, routed: Option<Routed>) {
+        if let Some(Routed { step, pending, is_edit }) = routed {
+            step.recorder().executed(caller, Some(pending));
+            self.call_ended(caller, &step, is_edit, true);
+            return;
+        }
+        let process = caller.tgid;
+        let place = self.members().processes.get(&process).map(|member| member.place);
+        if let Some(Place::Program(role)) = place {
+            let new = image(process);
+            let launch = self.steps.launch(&new.exe, &new.argv, is_at_terminal(process));
+            let role = match (role, launch) {
+                (Role::Child(_), Launch::Other | Launch::Command) => role,
+                (_, Launch::Shell) => Role::Shell,
+                _ => Role::Program,
+            };
+            self.set_traits(caller, |traits| traits.shares_memory = false);
+            if let Some(member) = self.members().processes.get_mut(&process) {
+                member.place = Place::Program(role);
+            }
+            self.tell(process, |recorder| recorder.changed_image(process, new));
+        } else {
+            self.tell(process, |recorder| recorder.executed(caller, None));
+        }
+    }
+
+    fn started(&self, process: Tid, parent: Tid) {
+        let mut members = self.members();
+        let Members { processes, running, .. } = &mut *members;
+        let (place, traits) = match processes.get(&parent) {
+            Some(Member { place: Place::Program(Role::Shell), traits }) => {
+                (Place::Program(Role::Child(parent)), *traits)
+            }
+            Some(Member { place, traits }) => (*place, *traits),
+            None => (Place::Program(Role::Program), ProcessTraits::default()),
+        };
+        let own = ProcessTraits { shares_memory: false, shares_working_directory: false, ..traits };
+        let member =
+            processes.entry(process).or_insert(Member { place: Place::Program(Role::Program), traits: own });
+        if let Place::Program(_) = member.place {
+            member.place = place;
+            if let Place::Step(number) = place
+                && let Some(running) = running.get_mut(&number)
+            {
+                running.living += 1;
+            }
+        }
+        let step = match member.place {
+            Place::Step(number) => running.get(&number).map(|running| Arc::clone(&running.step)),
+            _ => None,
+        };
+        drop(members);
+        if let Some(step) = step {
+            step.recorder().started(process, parent);
+        }
+        self.events.started(process);
+    }
+
+    fn shares_memory(&self, process: Tid, shares: bool) {
+        self.set_traits(Caller { tid: process, tgid: process }, |traits| traits.shares_memory = shares);
+        self.tell(process, |recorder| recorder.shares_memory(process, shares));
+    }
+
+    fn share_working_directory(&self, process: Tid, other: Tid) {
+        for one in [process, other] {
+            let caller = Caller { tid: one, tgid: one };
+            self.set_traits(caller, |traits| traits.shares_working_directory = true);
+        }
+        self.tell(process, |recorder| recorder.share_working_directory(process, other));
+    }
+
+    fn ended(&self, process: Tid, end: End) {
+        self.tell(process, |recorder| recorder.ended(process, end));
+        let mut members = self.members();
+        let mut over = None;
+        if let Some(Member { place: Place::Step(number), .. }) = members.processes.remove(&process)
+            && let Some(running) = members.running.get_mut(&number)
+        {
+            running.living = running.living.saturating_sub(1);
+            if running.last == process {
+                running.end = Some(end);
+            }
+            match (running.living, running.group) {
+                (0, None) => over = members.running.remove(&number),
+                // Its shell may put another process into the group, as long as it has not waited for this one.
+                (0, Some(_)) => {
+                    running.empty = Some(Instant::now());
+                    self.has_empty_jobs.store(true, Ordering::SeqCst);
+                    self.woken.notify_all();
+                }
+                _ => {}
+            }
+        }
+        drop(members);
+        if let Some(running) = over {
+            running.step.end(running.end);
+        }
+        self.events.ended(process, end);
+    }
+
+    fn stopped(&self, process: Tid, signal: i32) {
+        self.events.stopped(process, signal);
+    }
+
+    fn continued(&self, process: Tid) {
+        self.events.continued(process);
+    }
+
+    fn gap(&self, what: &str) {
+        self.tell_all(|recorder| recorder.gap(what));
+    }
+
+    fn failed(&self, bug: &str) {
+        self.tell_all(|recorder| recorder.failed(bug));
+    }
+}
+
+fn route(decision: Decision<Pending>, step: Arc<dyn Step>, is_edit: bool) -> Decision<Routed> {
+    match decision {
+        Decision::Continue => Decision::Continue,
+        Decision::MayWait => Decision::MayWait,
+        Decision::AwaitResult(pending) => Decision::AwaitResult(Routed { step, pending, is_edit }),
+        Decision::Refuse(errno) => Decision::Refuse(errno),
+        Decision::Postpone => Decision::Postpone,
+    }
+}
+
+/// Whether a call of the program may change something, so that an edit begins with it.
+fn may_change(decoded: &DecodedSyscall) -> bool {
+    let is_device = |file: &FileRef| matches!(file, FileRef::Path { path, .. } if path.starts_with(b"/dev/"));
+    let changes = decoded.accesses.iter().any(|access| match access.effect {
+        Effect::Execute | Effect::ChangeDirectory | Effect::ChangeRoot | Effect::MountPoint => false,
+        _ => !access.is_read_only() && !is_device(&access.file),
+    });
+    let brings_files = matches!(
+        decoded.special,
+        Some(
+            Special::IoUring
+                | Special::UnnamedOpen { .. }
+                | Special::Received { .. }
+                | Special::Unmodelled
+                | Special::Compat
+        )
+    );
+    changes || brings_files
+}
+
+/// The process group of a process that a shell has forked, if it is a job.
+fn group_of_job(process: Tid, shell: Tid) -> Option<Tid> {
+    let group = getpgid(Some(pid(process))).ok()?;
+    (getpgid(Some(pid(shell))).ok()? != group).then(|| Tid(group.as_raw()))
+}
+
+fn pid(process: Tid) -> Pid {
+    Pid::from_raw(process.0)
+}
+
+fn read_link(link: &str) -> Vec<u8> {
+    rustix::fs::readlink(link, Vec::new()).map(|text| text.into_bytes()).unwrap_or_default()
+}
+
+fn working_directory(process: Tid) -> Vec<u8> {
+    read_link(&format!("/proc/{process}/cwd"))
+}
+
+/// What a process executes.
+fn image(process: Tid) -> Exec {
+    let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let line = line.strip_suffix(b"\0").unwrap_or(&line);
+    let argv = line.split(|byte| *byte == 0).map(<[u8]>::to_vec).collect();
+    Exec { exe: read_link(&format!("/proc/{process}/exe")), argv, ..Exec::default() }
+}
+
+/// Whether a process reads from a terminal.
+fn is_at_terminal(process: Tid) -> bool {
+    let input = read_link(&format!("/proc/{process}/fd/0"));
+    input.starts_with(b"/dev/pts/") || input.starts_with(b"/dev/tty") || input == b"/dev/console"
+}

@@ -1,0 +1,368 @@
+//! `session`: which steps there are of what an agent or a person does, and that each is undone by itself.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::{library, log, verb};
+use crate::support::{
+    BINARY, MECHANISMS, PATIENCE, Place, Terminal, User, assert_same, descendants, describe, kill, scan,
+    tracer_of, wait,
+};
+
+/// An agent without a mind: what it is told to write it writes itself, what it is told to run it has a shell run.
+const AGENT: &str = r#"
+import subprocess, sys
+running, files = {}, {}
+for line in sys.stdin:
+    verb, name, rest = line.rstrip("\n").split("\t")
+    if verb == "write":
+        open(name, "w").write(rest)
+    elif verb == "open":
+        files[name] = open(name, "ab", buffering=0)
+    elif verb == "append":
+        files[name].write(rest.encode())
+    elif verb == "run":
+        rest = subprocess.run(["sh", "-c", rest], stdin=subprocess.DEVNULL).returncode
+    elif verb == "start":
+        running[name] = subprocess.Popen(["sh", "-c", rest], stdin=subprocess.DEVNULL)
+    elif verb == "wait":
+        rest = running[name].wait()
+    elif verb == "exec":
+        try:
+            rest = subprocess.call(rest.split())
+        except OSError as error:
+            rest = error.errno
+    print(rest, flush=True)
+"#;
+
+/// An agent that does what it is told, in a session.
+struct Agent {
+    process: Child,
+    orders: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Agent {
+    fn start(place: &Place, options: &[&str]) -> Agent {
+        // Not a script that looks for the program.
+        let found =
+            place.program("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
+        let python = String::from_utf8(found.stdout).unwrap();
+        let mut command = place.command();
+        command.args(["session", "--name", "s"]).args(options).args(["--", python.trim_end(), "-c", AGENT]);
+        Agent::of(command)
+    }
+
+    fn of(mut command: Command) -> Agent {
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let orders = process.stdin.take();
+        let answers = BufReader::new(process.stdout.take().unwrap());
+        Agent { process, orders, answers }
+    }
+
+    #[track_caller]
+    fn tell(&mut self, verb: &str, name: &str, rest: &str) -> String {
+        self.order(verb, name, rest);
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).unwrap();
+        answer.trim_end().to_owned()
+    }
+
+    fn order(&mut self, verb: &str, name: &str, rest: &str) {
+        writeln!(self.orders.as_mut().unwrap(), "{verb}\t{name}\t{rest}").unwrap();
+    }
+
+    fn end(mut self) {
+        drop(self.orders.take());
+        assert_eq!(wait(&mut self.process).code(), Some(0));
+    }
+}
+
+/// The steps of the session, the first one first.
+fn steps(place: &Place) -> Vec<Value> {
+    let mut steps = log(place, &["--all", "--reads", "--session", "s"]);
+    steps.sort_by_key(|step| step["step"].as_u64());
+    steps
+}
+
+/// What a step is called, with its kind and what it changed.
+fn title(step: &Value) -> String {
+    let command = || {
+        let words = step["command"].as_array().unwrap().iter().map(|word| word.as_str().unwrap());
+        words.collect::<Vec<_>>().join(" ")
+    };
+    let title = step["title"].as_str().map_or_else(command, str::to_owned);
+    let count = |key: &str| step[key].as_u64().unwrap();
+    format!(
+        "{} {title} +{}~{}-{}",
+        step["kind"].as_str().unwrap_or("none"),
+        count("created"),
+        count("changed"),
+        count("deleted")
+    )
+}
+
+fn titles(place: &Place) -> Vec<String> {
+    steps(place).iter().map(title).collect()
+}
+
+/// Waits until the log says so.
+#[track_caller]
+fn until(place: &Place, what: &str, holds: impl Fn(&[Value]) -> bool) -> Vec<Value> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let steps = steps(place);
+        if holds(&steps) {
+            return steps;
+        }
+        assert!(Instant::now() < deadline, "{what}: {:?}", steps.iter().map(title).collect::<Vec<_>>());
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn commands_and_edits_of_an_agent_are_steps_that_are_undone_by_themselves() {
+    for user in User::all() {
+        for mechanism in MECHANISMS {
+            let place = Place::of(*user);
+            place.write("code", "old\n");
+            let before = scan(&place.work);
+            let mut agent = Agent::start(&place, &["--mechanism", mechanism]);
+            agent.tell("write", "code", "new");
+            assert_eq!(agent.tell("run", "", "cp code copy; exit 3"), "3");
+            agent.tell("write", "code", "newer");
+            agent.tell("write", "more", "text");
+            assert_eq!(agent.tell("run", "", "cat code > /dev/null"), "0");
+            // It is there at once, while the session goes on.
+            let copied = &steps(&place)[1];
+            assert_eq!((&copied["status"], &copied["step"]), (&3.into(), &2.into()));
+            verb(&place, &["undo", copied["id"].as_str().unwrap()]).expect(0);
+            assert!(!place.at("copy").exists() && place.at("more").exists());
+            agent.end();
+            assert_eq!(
+                titles(&place),
+                [
+                    "edit edit code +0~1-0",
+                    "command sh -c cp code copy; exit 3 +1~0-0",
+                    "edit edit code, more +1~1-0",
+                    "command sh -c cat code > /dev/null +0~0-0",
+                ],
+                "{mechanism}"
+            );
+            assert!(steps(&place).iter().all(|step| step["incomplete"].is_null()));
+            verb(&place, &["undo", "--session", "s"]).expect(0);
+            assert_same(
+                &describe(&scan(&place.work), |path| path.ends_with(b"code")),
+                &describe(&before, |path| path.ends_with(b"code")),
+                "all of the session undone",
+            );
+        }
+    }
+}
+
+#[test]
+fn a_command_that_can_not_be_executed_is_no_step() {
+    let place = Place::new();
+    let mut agent = Agent::start(&place, &[]);
+    assert_eq!(agent.tell("exec", "", "./bash -c true"), "2");
+    place.write("bash", "not executable");
+    assert_eq!(agent.tell("exec", "", "./bash -c true"), "13");
+    place.prepare("printf '\\177ELF' > bash; chmod +x bash");
+    assert_eq!(agent.tell("exec", "", "./bash -c true"), "8");
+    // Programs without a shell are the agent's own.
+    assert_eq!(agent.tell("exec", "", "touch own"), "0");
+    agent.end();
+    assert_eq!(titles(&place), ["edit edit own +1~0-0"]);
+    let left = fs::read_dir(library(&place).join("snapshots")).unwrap().count();
+    assert_eq!(left, 1);
+}
+
+#[test]
+fn an_edit_ends_when_nothing_more_is_changed() {
+    let place = Place::new();
+    let mut agent = Agent::start(&place, &[]);
+    agent.tell("write", "one", "1");
+    agent.tell("write", "two", "2");
+    let ended = |steps: &[Value]| steps.len() == 1 && steps[0]["state"] == "ended";
+    let steps = until(&place, "the edit does not end", ended);
+    assert_eq!(title(&steps[0]), "edit edit one, two +2~0-0");
+    agent.tell("write", "three", "3");
+    agent.end();
+    assert_eq!(titles(&place)[1..], ["edit edit three +1~0-0"]);
+}
+
+#[test]
+fn what_is_written_to_an_open_file_is_of_the_edit_in_which_it_is_written() {
+    let place = Place::new();
+    place.write("log", "0");
+    let mut agent = Agent::start(&place, &[]);
+    agent.tell("open", "log", "");
+    for number in 1..4 {
+        agent.tell("append", "log", &number.to_string());
+        agent.tell("run", "", "true");
+    }
+    agent.end();
+    let edits: Vec<_> = steps(&place).into_iter().filter(|step| step["kind"] == "edit").collect();
+    assert_eq!(edits.iter().map(title).collect::<Vec<_>>(), ["edit edit log +0~1-0"; 3]);
+    assert_eq!(fs::read_to_string(place.at("log")).unwrap(), "0123");
+    for (edit, left) in edits.iter().rev().zip(["012", "01", "0"]) {
+        verb(&place, &["undo", edit["id"].as_str().unwrap()]).expect(0);
+        assert_eq!(fs::read_to_string(place.at("log")).unwrap(), left);
+    }
+}
+
+#[test]
+fn commands_at_once_are_told_apart() {
+    let place = Place::new();
+    place.write("both", "0");
+    place.prepare("mkfifo go_a go_b");
+    let mut agent = Agent::start(&place, &[]);
+    let script =
+        |name: &str| format!("echo > {name}; echo {name} >> both; read x < go_{name}; echo > {name}2");
+    for (name, length) in [("a", 3), ("b", 5)] {
+        agent.tell("start", name, &script(name));
+        let deadline = Instant::now() + PATIENCE;
+        while fs::read_to_string(place.at("both")).unwrap().len() < length {
+            assert!(Instant::now() < deadline);
+            std::thread::yield_now();
+        }
+    }
+    let state = |name: &str| {
+        let steps = steps(&place);
+        let step = steps.iter().find(|step| step["command"][2] == script(name)).unwrap();
+        (step["state"].as_str().unwrap().to_owned(), step["created"].as_u64().unwrap())
+    };
+    assert_eq!([state("a"), state("b")], [("running".to_owned(), 0), ("running".to_owned(), 0)]);
+    place.prepare("echo > go_b");
+    agent.tell("wait", "b", "");
+    assert_eq!([state("a"), state("b")], [("running".to_owned(), 0), ("ended".to_owned(), 2)]);
+    place.prepare("echo > go_a");
+    agent.tell("wait", "a", "");
+    assert_eq!(state("a"), ("ended".to_owned(), 2));
+    agent.end();
+    let all = steps(&place);
+    assert!(all.len() == 2 && all.iter().all(|step| step["changed"] == 1), "{all:?}");
+    verb(&place, &["undo", "--session", "s"]).expect(0);
+    assert_eq!(fs::read_to_string(place.at("both")).unwrap(), "0");
+    assert!(["a", "a2", "b", "b2"].iter().all(|name| !place.at(name).exists()));
+}
+
+#[test]
+fn jobs_of_a_shell_are_steps() {
+    let place = Place::new();
+    place.write("f", "text\n");
+    let session = [BINARY, "session", "--name", "s", "--"];
+    let Some(mut terminal) = Terminal::new(place, &session, &[("b", BINARY)]) else { return };
+    let shown = [
+        ("echo own > own", ""),
+        ("cat f | tr a-z A-Z > upper; echo $?.", "0."),
+        ("(cd ..; echo sub > work/sub; exit 4); echo $?.", "4."),
+        ("for i in 1 2; do touch f$i; done", ""),
+        ("x=$(cat f); echo $x.", "text."),
+        ("sh -c 'echo nested > nested; kill $$'; echo $?.", "143."),
+        ("rm f1 f2", ""),
+        ("$b undo > /dev/null; ls f?; echo .", "f1  f2\r\n."),
+        ("sh -c 'echo up; exec sleep 1000' &", "up\r"),
+    ];
+    for (line, answer) in shown {
+        terminal.line(line, answer);
+        terminal.line("echo next.", "next.\r\n$ ");
+    }
+    let running = |steps: &[Value]| steps.last().is_some_and(|step| step["state"] == "running");
+    until(&terminal.place, "the job does not run", running);
+    terminal.line("kill %1; wait %1; echo $?.", "143.");
+    terminal.until("$ ");
+    let place = terminal.end();
+    let titles = titles(&place);
+    let expected = [
+        "edit edit own +1~0-0",
+        "command cat f | tr a-z A-Z +1~0-0",
+        "command (...) +1~0-0",
+        "command touch f1 +1~0-0",
+        "command touch f2 +1~0-0",
+        "command sh -c echo nested > nested; kill $$ +1~0-0",
+        "command rm f1 f2 +0~0-2",
+    ];
+    assert_eq!(titles[..7], expected);
+    assert!(titles[7].ends_with("undo +0~0-0") && titles[8].contains("ls"), "{titles:?}");
+    assert_eq!(titles[9], "command sh -c echo up; exec sleep 1000 +0~0-0");
+    let steps = steps(&place);
+    assert_eq!(
+        steps.iter().map(|step| step["status"].as_i64().unwrap()).collect::<Vec<_>>(),
+        [0, 0, 4, 0, 0, 143, 0, 0, 0, 143]
+    );
+    assert!(steps[6]["undone"].is_string());
+}
+
+#[test]
+fn what_outlives_its_command_is_a_step_that_goes_on() {
+    let place = Place::new();
+    place.prepare("mkfifo go");
+    let mut agent = Agent::start(&place, &[]);
+    assert_eq!(agent.tell("run", "", "(read x < go; echo late > late) > /dev/null 2>&1 &"), "0");
+    agent.tell("run", "", "echo 2 > second");
+    let states = |steps: &[Value]| steps.iter().map(|step| step["state"].clone()).collect::<Vec<_>>();
+    assert_eq!(states(&steps(&place)), ["running", "ended"]);
+    // The program ends, and what it has left is recorded on.
+    agent.end();
+    assert_eq!(states(&steps(&place)), ["running", "ended"]);
+    place.prepare("echo > go");
+    let ended = until(&place, "it does not end", |steps| states(steps) == ["ended", "ended"]);
+    assert_eq!(ended[0]["created"], 1);
+}
+
+#[test]
+fn what_agents_keep_for_themselves_is_left_out() {
+    for all in [false, true] {
+        let place = Place::new();
+        fs::create_dir(place.home.join(".gemini")).unwrap();
+        let mut agent = Agent::start(&place, if all { &["--all"] } else { &[] });
+        agent.tell("write", &place.home.join(".gemini/transcript").display().to_string(), "secret");
+        agent.end();
+        assert_eq!(steps(&place).len(), usize::from(all));
+    }
+}
+
+#[test]
+fn when_the_tracing_process_is_killed_no_step_is_lost() {
+    for is_front in [false, true] {
+        let place = Place::new();
+        place.write("f", "before");
+        place.prepare("mkfifo go");
+        let mut agent = Agent::start(&place, &[]);
+        agent.tell("run", "", "echo 1 > first");
+        agent.tell("write", "edited", "text");
+        agent.tell("start", "a", "echo after > f; rm edited; echo > said; read x < go");
+        let deadline = Instant::now() + PATIENCE;
+        while !place.at("said").exists() {
+            assert!(Instant::now() < deadline);
+            std::thread::yield_now();
+        }
+        let front = i32::try_from(agent.process.id()).unwrap();
+        let traced = descendants(front);
+        let tracer = traced.iter().find_map(|process| tracer_of(*process)).unwrap();
+        if is_front {
+            assert!(kill(front));
+        }
+        assert!(kill(tracer));
+        let _ = wait(&mut agent.process);
+        if is_front {
+            // The next verb finds what it has left.
+            let left = steps(&place).into_iter().find(|step| step["state"] == "unrecovered").unwrap();
+            let directory = library(&place).join("snapshots").join(left["id"].as_str().unwrap());
+            verb(&place, &["recover", &directory.display().to_string()]).expect(0);
+        }
+        let steps = steps(&place);
+        let changed: Vec<_> =
+            steps.iter().filter(|step| step["created"] != 0 || step["changed"] != 0).collect();
+        assert_eq!(changed.len(), 3, "{steps:?}");
+        verb(&place, &["undo", "--session", "s"]).expect(0);
+        assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "before");
+        let left: Vec<_> = scan(&place.work).into_keys().collect();
+        assert!(!place.at("edited").exists() && !place.at("first").exists(), "{left:?}");
+    }
+}
