@@ -1,15 +1,27 @@
 //! The programs of agents, and the directories in which they keep what is their own.
 
+use nix::unistd::Uid;
+
 use super::Surroundings;
 
 /// How the programs of agents are called, and where below the home directory each keeps its state: settings, transcripts,
 /// caches.
 const PROGRAMS: [(&str, &[&str]); 14] = [
-    ("claude", &[".claude", ".claude.json", ".claude.json.backup", ".cache/claude-cli-nodejs"]),
+    ("claude", &[".claude", ".claude.json*", ".cache/claude-cli-nodejs"]),
     ("codex", &[".codex"]),
     ("gemini", &[".gemini"]),
     ("qwen", &[".qwen"]),
-    ("opencode", &[".local/share/opencode", ".local/state/opencode", ".config/opencode", ".cache/opencode"]),
+    (
+        "opencode",
+        &[
+            ".local/share/opencode",
+            ".local/state/opencode",
+            ".config/opencode",
+            ".cache/opencode",
+            ".npm/_cacache",
+            ".npm/_logs",
+        ],
+    ),
     ("cursor-agent", &[".cursor"]),
     ("copilot", &[".copilot"]),
     ("goose", &[".config/goose", ".local/share/goose", ".local/state/goose"]),
@@ -20,6 +32,10 @@ const PROGRAMS: [(&str, &[&str]); 14] = [
     ("kiro-cli", &[".kiro"]),
     ("droid", &[".factory"]),
 ];
+
+/// What Claude Code and its sandbox keep in the directory for temporary files; `UID` stands for the user's number.
+const TEMPORARY: [&str; 5] =
+    ["claude-UID", "claude-http-*.sock", "cc-socks", "cc-daemon-UID", "srt-mux-*.sock"];
 
 /// What shells keep of what is typed.
 const HISTORIES: [&str; 5] =
@@ -37,7 +53,9 @@ pub fn own_state(here: &Surroundings) -> Vec<Vec<u8>> {
     let of_home = here.home.iter().flat_map(|home| below_home.clone().map(|name| home.join(name)));
     let chosen = ["CLAUDE_CONFIG_DIR", "CODEX_HOME", "COPILOT_HOME", "HISTFILE"];
     let chosen = chosen.iter().filter_map(|name| Some(here.directory.join(here.variable(name)?)));
-    of_home.chain(chosen).map(|path| path.into_os_string().into_encoded_bytes()).collect()
+    let user = Uid::current().to_string();
+    let temporary = TEMPORARY.map(|name| std::env::temp_dir().join(name.replace("UID", &user)));
+    of_home.chain(chosen).chain(temporary).map(|path| path.into_os_string().into_encoded_bytes()).collect()
 }
 
 #[cfg(test)]

@@ -2,9 +2,6 @@
 //!
 //! `record.rs` does the work, as for `run`.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt as _;
-
 use super::exit::Exit;
 use super::record::{self, Destination, Messages};
 use super::shell::default_options;
@@ -22,21 +19,20 @@ const NAME_LENGTH: usize = 8;
 
 /// Runs `session`, whose status is the program's.
 pub fn run(args: Session) -> Exit {
-    let Session { name, keep, all, mut ignore, no_redact, allow_io_uring, quiet, mechanism, command } = args;
+    let Session { name, keep, all, ignore, no_redact, allow_io_uring, quiet, mechanism, command } = args;
     let name = name.unwrap_or_else(|| random_id()[..NAME_LENGTH].to_owned());
     if name.is_empty() || name.contains('\0') {
         Messages::new(quiet).say("--name needs a name");
         return Exit::Failure;
     }
-    if !all {
-        match Surroundings::of_this_process() {
-            Ok(here) => ignore.extend(own_state(&here).into_iter().map(OsString::from_vec)),
-            Err(error) => {
-                Messages::new(quiet).say(&error.to_string());
-                return Exit::Failure;
-            }
+    let own_state = match Surroundings::of_this_process() {
+        _ if all => Vec::new(),
+        Ok(here) => own_state(&here),
+        Err(error) => {
+            Messages::new(quiet).say(&error.to_string());
+            return Exit::Failure;
         }
-    }
+    };
     sys::set_variable(VARIABLE, &name);
     let options = RecordingOptions {
         session: Some(name),
@@ -48,5 +44,5 @@ pub fn run(args: Session) -> Exit {
         mechanism,
         ..default_options(command)
     };
-    record::run(options, Destination::Session, None)
+    record::run(options, Destination::Session(own_state), None)
 }

@@ -19,7 +19,8 @@ use clap::Parser;
 use rustix::fs::Access;
 
 use self::invocation::Invocation;
-pub use self::title::{inner_line, line_of};
+use self::title::given_line;
+pub use self::title::{inner_line, line_of, sandboxed_title};
 pub use self::told::own_places;
 use super::asked;
 use super::config::Config;
@@ -45,13 +46,17 @@ pub enum Shell {
     Interactive,
 }
 
-/// What the shell at a path is to do that gets these arguments, its name first; none of what is no shell.
+/// The names of shells.
+const SHELLS: [&[u8]; 8] = [b"bash", b"sh", b"zsh", b"dash", b"fish", b"ksh", b"ash", SHELL.as_bytes()];
+
+/// What the program at a path is to do that gets these arguments, its name first: a shell, or one that is given the command
+/// line of one; none of another.
 pub fn shell_of(exe: &[u8], argv: &[Vec<u8>], at_terminal: bool) -> Option<Shell> {
-    const SHELLS: [&[u8]; 8] = [b"bash", b"sh", b"zsh", b"dash", b"fish", b"ksh", b"ash", SHELL.as_bytes()];
     let name = exe.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let arguments: Vec<OsString> = argv.iter().skip(1).map(|word| OsString::from_vec(word.clone())).collect();
     if !SHELLS.contains(&name) {
-        return None;
+        // A sandbox, say.
+        return given_line(argv.iter().map(Vec::as_slice)).map(|_| Shell::Command);
     }
     match invocation::read(&arguments, || at_terminal) {
         Invocation::CommandLine(_) | Invocation::Script => Some(Shell::Command),

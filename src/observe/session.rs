@@ -683,9 +683,13 @@ impl Observer for Session {
                 _ => {}
             }
         }
+        let has_program = members.processes.values().any(|member| matches!(member.place, Place::Program(_)));
         drop(members);
         if let Some(running) = over {
             running.step.end(running.end);
+        }
+        if !has_program {
+            self.cut();
         }
         self.events.ended(process, end);
     }

@@ -3,6 +3,7 @@
 //! Neighbours: `tracing.rs` calls it when the process tree has ended, `process_tree.rs` when the command has and others
 //! of its processes live on, `report.rs` formats the report.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::path::Path;
@@ -17,7 +18,7 @@ use super::steps;
 use crate::cli;
 use crate::commands::check::judged;
 use crate::commands::exit::Exit;
-use crate::commands::shell::inner_line;
+use crate::commands::shell::{inner_line, sandboxed_title};
 use crate::library::index::PathHashes;
 use crate::library::log::{Changes, working_tree};
 use crate::library::{Entry, ID_LENGTH, Library};
@@ -29,7 +30,7 @@ use crate::snapshot::change::PathEffect;
 use crate::snapshot::layout::{Commit, SnapshotDir};
 use crate::snapshot::secrets::{Secrets, redact};
 use crate::snapshot::wire::write_manifest;
-use crate::snapshot::{Header, Recallable, Snapshot, SnapshotKind, WarningKind};
+use crate::snapshot::{FileRecord, FileType, Header, Recallable, Snapshot, SnapshotKind, State, WarningKind};
 use crate::trace::wait_status::End;
 
 /// What was written.
@@ -71,6 +72,33 @@ pub struct BundleWriter {
     secrets: Option<Secrets>,
     /// Where the first snapshot is, if there is one.
     first: Mutex<Option<SnapshotDir>>,
+    /// Of a session: the paths that sandboxes have made only to mount something there.
+    mount_points: Option<Arc<MountPoints>>,
+}
+
+/// Paths that sandboxes have made only to mount something there, and that whoever uses those may remove.
+#[derive(Debug, Default)]
+pub struct MountPoints(Mutex<HashSet<Vec<u8>>>);
+
+impl MountPoints {
+    fn lock(&self) -> MutexGuard<'_, HashSet<Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A record, as if a mount point of an earlier step had never been there that this one has removed.
+    fn forgotten(&self, mut file: FileRecord) -> FileRecord {
+        let is_empty = |state: &State| match state {
+            State::Present(there) => there.file_type == FileType::Directory || there.size == 0,
+            _ => false,
+        };
+        if PathEffect::of(&file) == PathEffect::Deleted
+            && is_empty(&file.before)
+            && self.lock().contains(&file.path)
+        {
+            (file.before, file.mount_point) = (State::Absent { tombstone: false }, true);
+        }
+        file
+    }
 }
 
 /// What the manifest says that is known before the command is started.
@@ -112,7 +140,28 @@ impl BundleWriter {
         let library = setup.library.clone();
         let (sync, recall) = (setup.options.sync, setup.recall.clone());
         let secrets = setup.secrets.clone();
-        BundleWriter { header, directory, library, sync, recall, secrets, first: Mutex::default() }
+        BundleWriter {
+            header,
+            directory,
+            library,
+            sync,
+            recall,
+            secrets,
+            first: Mutex::default(),
+            mount_points: None,
+        }
+    }
+
+    /// The same for a step of a session, whose steps share what is known of mount points.
+    pub fn with_mount_points(self, mount_points: Arc<MountPoints>) -> BundleWriter {
+        BundleWriter { mount_points: Some(mount_points), ..self }
+    }
+
+    fn adjusted(&self, file: FileRecord) -> FileRecord {
+        match &self.mount_points {
+            Some(mount_points) => mount_points.forgotten(file),
+            None => file,
+        }
     }
 
     /// Writes a first snapshot: the command has ended, and other processes of it live on.
@@ -182,13 +231,16 @@ impl BundleWriter {
             let header = self.header.clone();
             let named = match (header.kind, shell) {
                 (SnapshotKind::Edit, _) => {
-                    match steps::edit_title(&header.start_cwd, recorded.files.iter()) {
+                    match steps::edit_title(
+                        &header.start_cwd,
+                        recorded.files.iter().map(|file| self.adjusted(file)),
+                    ) {
                         Some(title) => Header { title: Some(title), ..header },
                         None => return Ok(None),
                     }
                 }
                 (_, Some(shell)) => steps::named_by_processes(header, &recorded.processes, shell),
-                (_, None) => header,
+                (_, None) => Header { title: sandboxed_title(&recorded.processes), ..header },
             };
             self.commit(recorded, named, manifest, Commit::Only, None, ending).map(Some)
         })?;
@@ -237,8 +289,17 @@ impl BundleWriter {
         });
         let (mut counts, mut changes) = (RecordCounts::default(), Changes::default());
         let mut paths = self.library.as_ref().map(|_| PathHashes::default());
-        let files = recorded.files.iter().inspect(|file| {
+        let files = recorded.files.iter().map(|file| self.adjusted(file)).inspect(|file| {
             let effect = PathEffect::of(file);
+            match (&self.mount_points, effect) {
+                (Some(mount_points), PathEffect::MountPoint) => {
+                    mount_points.lock().insert(file.path.clone());
+                }
+                (Some(mount_points), PathEffect::Created | PathEffect::Changed) => {
+                    mount_points.lock().remove(&file.path);
+                }
+                _ => {}
+            }
             counts.count(file, effect);
             changes.add(file, effect);
             paths.iter_mut().for_each(|paths| paths.add(file, effect));

@@ -84,8 +84,8 @@ pub enum Destination {
     Directory(PathBuf),
     /// Into the library.
     Library,
-    /// Into the library, each step by itself.
-    Session,
+    /// Into the library, each step by itself; what is at these paths is left out.
+    Session(Vec<Vec<u8>>),
 }
 
 /// The program to run: this file, or the one that a shell would find.
@@ -151,11 +151,14 @@ pub fn set_up(
     if recall.is_some() {
         ignore.watch_all_but(&environment, &ignored).map_err(|error| SetupError::ours(error.to_string()))?;
     }
+    if let Destination::Session(own_state) = destination {
+        ignore.leave_out(own_state);
+    }
     let secrets = (!options.no_redact).then(|| secrets(messages));
     options.session = session(options.session.as_deref());
     let (id, library, snapshot_dir) = match destination {
         Destination::Directory(directory) => (random_id(), None, directory.clone()),
-        Destination::Library | Destination::Session => {
+        Destination::Library | Destination::Session(_) => {
             let (library, id) = in_library(&options, messages)?;
             let directory = library.directory_of(&id[..ID_LENGTH]);
             (id, Some(library), directory)
@@ -167,7 +170,7 @@ pub fn set_up(
         (Some(KeepLevel::All), _) | (None, Destination::Directory(_)) => Keep::All,
         (Some(KeepLevel::Changes), _) => Keep::Changes,
         (None, Destination::Library) if recall.is_some() => Keep::Changes,
-        (Some(KeepLevel::Undo), _) | (None, Destination::Library | Destination::Session) => Keep::Undo,
+        (Some(KeepLevel::Undo), _) | (None, Destination::Library | Destination::Session(_)) => Keep::Undo,
     };
     let report = match options.report {
         _ if options.json => ReportFormat::Json,
@@ -176,7 +179,7 @@ pub fn set_up(
         None => ReportFormat::Summary,
     };
     let front = ProcessMark::of(std::process::id());
-    let is_session = *destination == Destination::Session;
+    let is_session = matches!(destination, Destination::Session(_));
     let last_step = match (&library, &options.session) {
         (Some(library), Some(name)) if is_session => last_step(library, name),
         _ => 0,

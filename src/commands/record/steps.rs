@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::bundle::{BundleWriter, RecordingEnd, step_header};
+use super::bundle::{BundleWriter, MountPoints, RecordingEnd, step_header};
 use super::channel::{Channel, RecordingOutcome, ToFront};
 use super::control::ControlThread;
 use super::descriptors;
@@ -70,6 +70,7 @@ pub fn record(
         next: Mutex::new(Some((setup.id.clone(), directory))),
         begun: AtomicU32::new(setup.last_step),
         counts: Mutex::default(),
+        mount_points: Arc::default(),
         setup: Arc::clone(&setup),
     });
     let events = TreeEvents::new(Arc::clone(&tree), Arc::clone(channel), front);
@@ -128,6 +129,7 @@ struct SessionState {
     /// The number of the last step.
     begun: AtomicU32,
     counts: Mutex<Counts>,
+    mount_points: Arc<MountPoints>,
 }
 
 #[derive(Debug, Default)]
@@ -171,6 +173,7 @@ impl SessionState {
         let served = Some(self.served.clone());
         let recorder = recorder_of(&self.setup, &directory, journaled, served, Box::new(Silent));
         let bundle = BundleWriter::new(&self.setup, header, Arc::clone(&directory));
+        let bundle = bundle.with_mount_points(Arc::clone(&self.mount_points));
         Ok(Arc::new(SessionStep {
             state: Arc::clone(self),
             number,

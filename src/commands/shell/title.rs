@@ -53,6 +53,32 @@ pub fn inner_line(command: &[impl AsRef<[u8]>], processes: &[RecordedProcess]) -
     found
 }
 
+/// The programs of sandboxes, in which an agent has a shell run a command.
+const SANDBOXES: [&[u8]; 3] = [b"bwrap", b"codex-linux-sandbox", b"apply-seccomp"];
+
+/// The line that an agent wanted to be run in a sandbox, by the processes of that: the first one that is wrapped as agents
+/// do.
+pub fn sandboxed_title(processes: &[RecordedProcess]) -> Option<Vec<u8>> {
+    let execs = || processes.iter().flat_map(|process| process.execs.iter().chain([&*process.image]));
+    let is_sandbox = |exec: &Exec| {
+        let started_as = exec.argv.first().map_or(&b""[..], Vec::as_slice);
+        [exec.exe.as_slice(), started_as].iter().any(|path| SANDBOXES.contains(&file_name(path)))
+    };
+    if !execs().any(is_sandbox) {
+        return None;
+    }
+    let line_of = |exec: &Exec| given_line(exec.argv.iter().map(Vec::as_slice));
+    execs().filter_map(line_of).find_map(|line| words::wrapped_line(&line).map(|_| unwrapped(&line)))
+}
+
+/// The line that the last of these words are for, if a shell is among them that they are given to.
+pub fn given_line<'w>(words: impl Iterator<Item = &'w [u8]>) -> Option<Vec<u8>> {
+    let words: Vec<&[u8]> = words.collect();
+    let at = words.iter().rposition(|word| super::SHELLS.contains(&file_name(word)))?;
+    let line = command_line(&words[at + 1..])?;
+    words.last().is_some_and(|last| std::ptr::eq(*last, line)).then(|| line.to_vec())
+}
+
 /// The lines that shells of ours were given.
 fn given_lines(processes: &[RecordedProcess]) -> Vec<&[u8]> {
     let is_ours = |exec: &&Exec| {
@@ -137,6 +163,16 @@ mod tests {
         assert_eq!(sandboxed_line(&arguments), Some(wrapped.into_bytes()));
         assert_eq!(sandboxed_line(&["--version".into()]), None);
         assert_eq!(sandboxed_line(&["--".into(), "rg".into(), "word".into()]), None);
+    }
+
+    #[test]
+    fn environment_of_codex_is_seen_through() {
+        let line = "rm -r src; echo it's\necho '\n\nexec '";
+        let set = "__CODEX_SNAPSHOT_OVERRIDE_SET_0=\"${CODEX_VERSION+x}\"\nif [ -n \"${PATH:-}\" ]; then export PATH='/c':\"$PATH\"; fi";
+        let wrapped = format!("{set}\n\nexec '/usr/bin/bash' -c {}", quoted(line));
+        assert_eq!(line_of(&["/bin/bash", "-lc", &wrapped]), Some(line.as_bytes().to_vec()));
+        let other = format!("{set}\n\nexec '/usr/bin/bash' -c {} and more", quoted(line));
+        assert_eq!(line_of(&["/bin/bash", "-lc", &other]), Some(other.into_bytes()));
     }
 
     /// Processes that executed these command lines of words.

@@ -28,7 +28,23 @@ fn first_of(line: &[u8], depth: u32) -> Option<Vec<u8>> {
 
 /// The line that an agent has wrapped in commands that only serve the agent itself.
 pub fn wrapped_line(line: &[u8]) -> Option<Vec<u8>> {
-    in_subshell(line).map(<[u8]>::to_vec).or_else(|| in_eval(line))
+    in_subshell(line).map(<[u8]>::to_vec).or_else(|| in_exec(line)).or_else(|| in_eval(line))
+}
+
+/// What Codex begins a line with that sets the environment of its sandbox, and how the shell is started that has it.
+const ENVIRONMENT: (&[u8], &[u8]) = (b"__CODEX_SNAPSHOT_", b"\n\nexec '");
+
+/// The line of the shell that Codex starts in that environment.
+fn in_exec(line: &[u8]) -> Option<Vec<u8>> {
+    let (first, exec) = ENVIRONMENT;
+    let at =
+        line.windows(exec.len()).position(|window| window == exec).filter(|_| line.starts_with(first))?;
+    let mut commands = commands(&line[at + 2..]);
+    let words = commands.next()?;
+    match (words.as_slice(), commands.next()) {
+        ([name, _, option, line], None) if name == b"exec" && option.starts_with(b"-") => Some(line.clone()),
+        _ => None,
+    }
 }
 
 /// What Gemini CLI puts before a command and after it, to learn what the command leaves in the background.

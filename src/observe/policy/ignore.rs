@@ -293,6 +293,15 @@ impl Ignore {
         Ok(())
     }
 
+    /// Leaves out absolute paths; a `*` in the last name of one stands for any characters.
+    pub fn leave_out(&mut self, paths: &[Vec<u8>]) {
+        let mut seen = HashMap::new();
+        for path in paths {
+            let kind = if path.contains(&b'*') { RuleKind::Pattern } else { RuleKind::Path };
+            self.add_rule(path, path, kind, &mut seen);
+        }
+    }
+
     /// What the user should be told once, each a sentence.
     pub fn notes(&self) -> &[String] {
         &self.notes
