@@ -361,7 +361,7 @@ impl Agent {
 
     /// What doctor and init say besides, given the path of this program.
     pub fn remarks(&self, program: &str) -> Vec<String> {
-        let run = format!("{} run -- {}", hook::word(program), self.name);
+        let run = format!("{} session -- {}", hook::word(program), self.name);
         let alias = format!("alias {}={}", self.name, quoted(&run));
         self.remarks.iter().map(|remark| remark.replace("{alias}", &alias)).collect()
     }

@@ -1072,6 +1072,12 @@ pub enum InitTarget {
     Qwen,
     /// bubblewrap, for the sandbox of Claude Code: only printed
     Bubblewrap,
+    /// bash, for each terminal to be a session: only printed
+    Bash,
+    /// zsh, likewise: only printed
+    Zsh,
+    /// fish, likewise: only printed
+    Fish,
     /// GitHub Actions: only printed
     GithubActions,
     /// make: only printed

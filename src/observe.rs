@@ -39,5 +39,5 @@ pub mod warnings;
 pub use calls::descriptors::unseen_kind;
 pub use calls::own_program::{identity_of, own_programs};
 pub use calls::{inherited, program};
-pub use mounts::ServedDevices;
+pub use mounts::{ServedDevices, ServedWatch};
 pub use recorder::{Events, Options, Recorder};

@@ -2,6 +2,18 @@
 
 use super::hook::word;
 
+/// What has to be known of a shell in a session.
+const SESSION: &[&str] = &[
+    "from the next terminal on, each job is a step: agent-snapshot undo takes the last one back, in any terminal",
+    "sudo and other set-ID programs lose their privilege in it; AGENT_SNAPSHOT_SESSION=off before the shell, in the \
+     settings of the terminal for example, starts it without a session",
+];
+
+/// The line that has an interactive shell go on in a session, where `test` holds.
+fn in_a_session(test: &str, program: &str, shell: &str) -> String {
+    format!("case $- in *i*) {test} && exec {} session -- {shell} ;; esac\n", word(program))
+}
+
 /// What one tool or agent needs.
 #[derive(Debug)]
 pub struct Recipe {
@@ -16,7 +28,7 @@ pub struct Recipe {
 }
 
 /// The tools and agents, in the order of the documentation.
-pub static RECIPES: [Recipe; 7] = [
+pub static RECIPES: [Recipe; 10] = [
     Recipe {
         name: "goose",
         place: "the profile of your shell, such as ~/.profile",
@@ -45,6 +57,41 @@ pub static RECIPES: [Recipe; 7] = [
              is first in PATH",
             "bwrap is recorded only where it starts agent-snapshot-bash: agent-snapshot init claude-code is needed, too",
         ],
+    },
+    Recipe {
+        name: "bash",
+        place: "the end of ~/.bashrc",
+        lines: |program, _| {
+            in_a_session(
+                "[ -t 0 ] && [ -t 2 ] && [ -z \"$BASH_EXECUTION_STRING$AGENT_SNAPSHOT_SESSION\" ]",
+                program,
+                "bash",
+            )
+        },
+        remarks: SESSION,
+    },
+    Recipe {
+        name: "zsh",
+        place: "the end of ~/.zshrc",
+        lines: |program, _| {
+            in_a_session(
+                "[ -t 0 ] && [ -t 2 ] && [ -z \"$ZSH_EXECUTION_STRING$AGENT_SNAPSHOT_SESSION\" ]",
+                program,
+                "zsh",
+            )
+        },
+        remarks: SESSION,
+    },
+    Recipe {
+        name: "fish",
+        place: "the end of ~/.config/fish/config.fish",
+        lines: |program, _| {
+            format!(
+                "status is-interactive; and isatty stdin; and not set -q AGENT_SNAPSHOT_SESSION; and exec {} session -- fish\n",
+                word(program)
+            )
+        },
+        remarks: SESSION,
     },
     Recipe {
         name: "github-actions",

@@ -149,21 +149,14 @@ pub enum Displacement {
 pub struct ServedDevices(Vec<Device>);
 
 impl ServedDevices {
-    /// Those that are mounted now.
-    pub fn now() -> ServedDevices {
-        let table = File::open("/proc/self/mountinfo").ok().as_mut().map(read_table).unwrap_or_default();
-        ServedDevices::of(&table)
-    }
-
     fn of(table: &MountTable) -> ServedDevices {
         let served = table.mounts().iter().filter(|mount| mount.is_served());
         ServedDevices(served.map(|mount| mount.device).collect())
     }
 
     /// Those that are not among `others`.
-    pub fn without(mut self, others: &ServedDevices) -> ServedDevices {
-        self.0.retain(|device| !others.0.contains(device));
-        self
+    pub fn without(&self, others: &ServedDevices) -> ServedDevices {
+        ServedDevices(self.0.iter().filter(|device| !others.0.contains(device)).copied().collect())
     }
 
     /// Whether there are none.
@@ -176,6 +169,33 @@ impl ServedDevices {
         let file = || rustix::fs::statx(CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok();
         !self.0.is_empty()
             && file().is_none_or(|file| self.0.contains(&(file.stx_dev_major, file.stx_dev_minor)))
+    }
+}
+
+/// The filesystems that programs serve, asked for often.
+#[derive(Debug)]
+pub struct ServedWatch {
+    changes: Option<File>,
+    now: ServedDevices,
+}
+
+impl ServedWatch {
+    /// Begins to watch.
+    pub fn begin() -> ServedWatch {
+        let mut changes = File::open("/proc/self/mountinfo").ok();
+        let now = changes.as_mut().map(|table| ServedDevices::of(&read_table(table))).unwrap_or_default();
+        ServedWatch { changes, now }
+    }
+
+    /// Those that are mounted now.
+    pub fn now(&mut self) -> &ServedDevices {
+        if let Some(changes) = &mut self.changes {
+            let mut fds = [PollFd::new(changes, PollFlags::PRI)];
+            if poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
+                self.now = ServedDevices::of(&read_table(changes));
+            }
+        }
+        &self.now
     }
 }
 
@@ -564,7 +584,8 @@ impl ObjectId {
 }
 
 fn read_text(table: &mut File) -> Vec<u8> {
-    let mut text = Vec::new();
+    // The kernel gives no more than a page at once, whatever is asked for.
+    let mut text = Vec::with_capacity(16 << 10);
     let _ = table.rewind();
     // Asking does not wait for anyone who serves a filesystem.
     let _ = table.take(LIMIT).read_to_end(&mut text);

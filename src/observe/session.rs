@@ -23,7 +23,7 @@ use nix::unistd::{Pid, getpgid};
 
 use super::calls::changes::Pending;
 use super::calls::inherited::{self, InheritedFile};
-use super::mounts::ServedDevices;
+use super::mounts::{ServedDevices, ServedWatch};
 use super::processes::{ProcessTraits, Rights};
 use super::recorder::{Events, Recorder};
 use crate::snapshot::{Exec, SnapshotKind};
@@ -182,8 +182,9 @@ pub struct Session {
     root: Tid,
     steps: Box<dyn Steps>,
     events: Box<dyn SessionEvents>,
-    /// What others served before the session.
+    /// What others served before the session, and what is served now.
     served: ServedDevices,
+    mounted: Mutex<ServedWatch>,
     members: Mutex<Members>,
     edit: Mutex<Option<Edit>>,
     /// Told when an edit has changed something, or a job has no living process.
@@ -208,13 +209,15 @@ impl Session {
         root: Tid,
         steps: Box<dyn Steps>,
         events: Box<dyn SessionEvents>,
-        served: ServedDevices,
+        mut mounted: ServedWatch,
     ) -> Session {
+        let served = mounted.now().clone();
         Session {
             root,
             steps,
             events,
             served,
+            mounted: Mutex::new(mounted),
             members: Mutex::default(),
             edit: Mutex::default(),
             woken: Condvar::new(),
@@ -379,7 +382,8 @@ impl Session {
 
     /// What processes of the session serve by now.
     fn served_by_tree(&self) -> ServedDevices {
-        ServedDevices::now().without(&self.served)
+        let mut mounted = self.mounted.lock().unwrap_or_else(PoisonError::into_inner);
+        mounted.now().without(&self.served)
     }
 
     /// Whether a program may be there: execvp(3) tries one directory after another.

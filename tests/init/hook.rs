@@ -505,7 +505,7 @@ fn codex_is_set_up_in_two_files() {
             before != Some(text) || set.contains("[features] # mine\nweb = true\nhooks = true\n"),
             "{set}"
         );
-        for said in ["approve it under /hooks", "forbids tracing", "alias codex='", " run -- codex'"] {
+        for said in ["approve it under /hooks", "forbids tracing", "alias codex='", " session -- codex'"] {
             assert!(done.stderr.contains(said), "{done:?}");
         }
         let everything = installed.everything();

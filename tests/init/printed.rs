@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use super::{Installed, doctor};
-use crate::support::{Run, User, has};
+use crate::support::{Run, Terminal, User, has};
 
 /// What goes into the file, alone on standard output.
 fn printed(installed: &Installed, name: &str) -> String {
@@ -134,7 +134,7 @@ fn qwen_takes_the_bash_of_path() {
 fn what_is_only_printed_is_neither_written_nor_taken_back() {
     let installed = Installed::of(User::Current);
     let before = installed.everything();
-    for name in ["goose", "qwen", "github-actions", "make", "just", "npm"] {
+    for name in ["goose", "qwen", "bash", "zsh", "fish", "github-actions", "make", "just", "npm"] {
         assert_eq!(installed.run(&["init", name, "--print"]).expect(0).stdout, printed(&installed, name));
         let json = installed.run(&["init", name, "--json"]).expect(0);
         let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
@@ -149,4 +149,37 @@ fn what_is_only_printed_is_neither_written_nor_taken_back() {
         }
     }
     assert_eq!(installed.everything(), before);
+}
+
+#[test]
+fn shells_go_on_in_a_session() {
+    for (shell, file, prompt) in [
+        ("bash", ".bashrc", "PS1='$ '\n"),
+        ("zsh", ".zshrc", "PS1='$ '\n"),
+        ("fish", ".config/fish/config.fish", "function fish_prompt; echo -n '$ '; end\n"),
+    ] {
+        if !has(shell) {
+            continue;
+        }
+        println!("{shell}");
+        let installed = Installed::of(User::Current);
+        let line = printed(&installed, shell);
+        let Installed { place, .. } = installed;
+        let file = place.home.join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, format!("{prompt}{line}")).unwrap();
+        let config = place.home.join(".config").display().to_string();
+        // A command in such a shell is no session.
+        let output = place.program(shell).args(["-i", "-c", "echo alone"]).output().unwrap();
+        assert!(String::from_utf8_lossy(&output.stdout).ends_with("alone\n"), "{output:?}");
+        let environment = [("XDG_CONFIG_HOME", &*config)];
+        let Some(mut terminal) = Terminal::with(place, &[shell, "-i"], &environment) else { return };
+        terminal.line("touch made", "$ ");
+        terminal.line("echo $AGENT_SNAPSHOT_SESSION.", ".\r");
+        let place = terminal.end();
+        assert!(place.at("made").exists());
+        let run: Run = place.command().args(["log", "--all"]).output().unwrap().into();
+        let log = run.expect(0).stdout;
+        assert!(log.contains("touch made"), "{shell}: {log}");
+    }
 }

@@ -15,7 +15,7 @@ use crate::support::{
 
 /// An agent without a mind: what it is told to write it writes itself, what it is told to run it has a shell run.
 const AGENT: &str = r#"
-import subprocess, sys
+import os, subprocess, sys
 running, files = {}, {}
 for line in sys.stdin:
     verb, name, rest = line.rstrip("\n").split("\t")
@@ -25,6 +25,8 @@ for line in sys.stdin:
         files[name] = open(name, "ab", buffering=0)
     elif verb == "append":
         files[name].write(rest.encode())
+    elif verb == "remove":
+        os.unlink(name)
     elif verb == "run":
         rest = subprocess.run(["sh", "-c", rest], stdin=subprocess.DEVNULL).returncode
     elif verb == "start":
@@ -325,6 +327,49 @@ fn what_agents_keep_for_themselves_is_left_out() {
         agent.end();
         assert_eq!(steps(&place).len(), usize::from(all));
     }
+}
+
+#[test]
+fn what_an_agent_removes_after_its_sandbox_is_no_edit() {
+    let place = Place::new();
+    if !place.can_run(&["bwrap", "--bind", "/", "/", "true"]) {
+        return;
+    }
+    let mut agent = Agent::start(&place, &[]);
+    let work = place.work.display().to_string();
+    let sandbox = format!("bwrap --bind / / --ro-bind /dev/null {work}/guarded sh -c");
+    for _ in 0..2 {
+        assert_eq!(agent.tell("exec", "", &format!("{sandbox} echo>made")), "0");
+        agent.tell("remove", "guarded", "");
+    }
+    // Whatever else is there by now is the user's.
+    agent.tell("write", "guarded", "text");
+    agent.tell("run", "", "true");
+    agent.tell("remove", "guarded", "");
+    agent.end();
+    let titles = titles(&place);
+    assert!(
+        titles[0].starts_with("command bwrap") && titles[0].ends_with("sh -c echo>made +1~0-0"),
+        "{titles:?}"
+    );
+    assert_eq!(
+        titles[2..],
+        ["edit edit guarded +1~0-0", "command sh -c true +0~0-0", "edit edit guarded +0~0-1"]
+    );
+    assert!(steps(&place).iter().all(|step| step["incomplete"].is_null()));
+}
+
+#[test]
+fn a_shell_in_a_shell_has_jobs_of_its_own() {
+    let place = Place::new();
+    let session = [BINARY, "session", "--name", "s", "--"];
+    let Some(mut terminal) = Terminal::new(place, &session, &[]) else { return };
+    terminal.line("touch outer", "$ ");
+    terminal.line("bash --norc --noprofile -i", "$ ");
+    terminal.line("touch inner; echo up.", "up.");
+    terminal.line("exit", "exit\r\n$ ");
+    let place = terminal.end();
+    assert_eq!(titles(&place), ["command touch outer +1~0-0", "command touch inner +1~0-0"]);
 }
 
 #[test]

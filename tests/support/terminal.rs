@@ -55,18 +55,22 @@ fn is_stopped(group: i32) -> bool {
 }
 
 impl Terminal {
-    /// An interactive bash with this environment, started by `words`; none where there is no such
-    /// shell.
+    /// An interactive bash with this environment, started by `words`; none where there is no such shell.
     pub fn new(place: Place, words: &[&str], environment: &[(&str, &str)]) -> Option<Terminal> {
-        if !has("setsid") || !has("bash") {
+        let words = [words, &["bash", "--norc", "--noprofile", "-i"]].concat();
+        has("bash").then(|| Terminal::with(place, &words, environment)).flatten()
+    }
+
+    /// A shell with this environment.
+    pub fn with(place: Place, shell: &[&str], environment: &[(&str, &str)]) -> Option<Terminal> {
+        if !has("setsid") {
             return None;
         }
         let (master, slave) = open_pty();
         let mut command = place.program("setsid");
         command
             .args(["--ctty", "--wait"])
-            .args(words)
-            .args(["bash", "--norc", "--noprofile", "-i"])
+            .args(shell)
             .envs([("PS1", "$ "), ("TERM", "dumb"), ("HISTFILE", "")])
             .envs(environment.iter().copied())
             .stdin(Stdio::from(slave.try_clone().unwrap()))

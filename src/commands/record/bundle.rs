@@ -91,11 +91,12 @@ impl MountPoints {
             State::Present(there) => there.file_type == FileType::Directory || there.size == 0,
             _ => false,
         };
-        if PathEffect::of(&file) == PathEffect::Deleted
+        if matches!(PathEffect::of(&file), PathEffect::Deleted | PathEffect::Changed)
             && is_empty(&file.before)
-            && self.lock().contains(&file.path)
+            // Lock files of Git that a step has left are not in its records.
+            && (file.is_git_state && file.path.ends_with(b".lock") || self.lock().contains(&file.path))
         {
-            (file.before, file.mount_point) = (State::Absent { tombstone: false }, true);
+            file.before = State::Absent { tombstone: false };
         }
         file
     }

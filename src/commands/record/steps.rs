@@ -30,7 +30,7 @@ use crate::commands::shell::{Shell, shell_of};
 use crate::library::ID_LENGTH;
 use crate::observe::losses::Losses;
 use crate::observe::session::{Beginning, Launch, Session, Silent, Step, Steps};
-use crate::observe::{Recorder, ServedDevices};
+use crate::observe::{Recorder, ServedDevices, ServedWatch};
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::recover::{self, Recovery};
@@ -64,9 +64,10 @@ pub fn record(
     let tree = Arc::new(ProcessTree::new(command, setup.options.survivors));
     let inherited = std::mem::take(&mut setup.inherited.descriptors);
     let setup = Arc::new(setup);
+    let mut mounted = ServedWatch::begin();
     let state = Arc::new(SessionState {
         duplicates,
-        served: ServedDevices::now(),
+        served: mounted.now().clone(),
         next: Mutex::new(Some((setup.id.clone(), directory))),
         begun: AtomicU32::new(setup.last_step),
         counts: Mutex::default(),
@@ -75,7 +76,7 @@ pub fn record(
     });
     let events = TreeEvents::new(Arc::clone(&tree), Arc::clone(channel), front);
     let steps = Box::new(SessionSteps(Arc::clone(&state)));
-    let session = Arc::new(Session::new(command, steps, Box::new(events), state.served.clone()));
+    let session = Arc::new(Session::new(command, steps, Box::new(events), mounted));
     let control =
         ControlThread::new(Arc::clone(&tree), Arc::clone(channel), Box::new(|_| Ok(())), signals, None);
     let started = std::thread::Builder::new().name("control".into()).spawn(move || control.run());

@@ -54,15 +54,23 @@ pub(super) struct PendingRow {
 /// The rows of a group, and their bytes one after the other.
 pub(super) struct RowGroup {
     pub rows: Vec<PendingRow>,
-    /// [`CHUNK`] bytes, and one to detect that a file has grown.
-    pub buffer: Vec<u8>,
+    /// [`CHUNK`] bytes, and one to detect that a file has grown; none before the first content.
+    buffer: Vec<u8>,
     /// How many contents the journal says are stored in this group and those before.
     pub stored: u64,
 }
 
 impl RowGroup {
     pub fn new() -> RowGroup {
-        RowGroup { rows: Vec::with_capacity(GROUP_ROWS), buffer: vec![0; CHUNK + 1], stored: 0 }
+        RowGroup { rows: Vec::with_capacity(GROUP_ROWS), buffer: Vec::new(), stored: 0 }
+    }
+
+    /// Where contents go.
+    pub fn buffer(&mut self) -> &mut [u8] {
+        if self.buffer.is_empty() {
+            self.buffer = vec![0; CHUNK + 1];
+        }
+        &mut self.buffer
     }
 }
 
