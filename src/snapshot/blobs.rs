@@ -161,7 +161,7 @@ impl BlobWriter {
             return Err(Error::Read(error));
         }
         self.make_room(content.len())?;
-        self.group.buffer()[self.filled..self.filled + content.len()].copy_from_slice(content);
+        self.group.room(self.filled, content.len()).copy_from_slice(content);
         self.admit(key, content.len(), Digest::of(content))
     }
 
@@ -189,7 +189,7 @@ impl BlobWriter {
     pub fn copy_row(&mut self, key: &Arc<str>, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         self.check_alive()?;
         self.make_room(bytes.len())?;
-        self.group.buffer()[self.filled..self.filled + bytes.len()].copy_from_slice(bytes);
+        self.group.room(self.filled, bytes.len()).copy_from_slice(bytes);
         self.push_row(key, offset, bytes.len())
     }
 
@@ -245,7 +245,7 @@ impl BlobWriter {
     ) -> Result<Stored, Error> {
         self.make_room(len)?;
         // One byte more is read to detect that the file has grown.
-        let room = &mut self.group.buffer()[self.filled..=self.filled + len];
+        let room = self.group.room(self.filled, len + 1);
         let read = read_at(file, room, 0).map_err(Error::Read)?;
         if read != len {
             return Err(Error::Changed);
@@ -301,7 +301,7 @@ impl BlobWriter {
         let mut offset = 0;
         while offset < before.size {
             let len = usize::try_from(before.size - offset).map_or(CHUNK, |rest| rest.min(CHUNK));
-            let room = &mut self.group.buffer()[..len];
+            let room = self.group.room(0, len);
             if read_at(file, room, offset).map_err(Error::Read)? != len {
                 return Err(Error::Changed);
             }
@@ -352,7 +352,7 @@ impl BlobWriter {
     fn add_run(&mut self, key: &Arc<str>, mut offset: u64, mut bytes: &[u8]) -> Result<(), Error> {
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(CHUNK - self.filled));
-            self.group.buffer()[self.filled..self.filled + now.len()].copy_from_slice(now);
+            self.group.room(self.filled, now.len()).copy_from_slice(now);
             self.push_row(key, offset, now.len())?;
             offset += now.len() as u64;
             bytes = later;

@@ -54,23 +54,29 @@ pub(super) struct PendingRow {
 /// The rows of a group, and their bytes one after the other.
 pub(super) struct RowGroup {
     pub rows: Vec<PendingRow>,
-    /// [`CHUNK`] bytes, and one to detect that a file has grown; none before the first content.
+    /// As many bytes as contents have needed; at most [`CHUNK`], and one to detect that a file has grown.
     buffer: Vec<u8>,
     /// How many contents the journal says are stored in this group and those before.
     pub stored: u64,
 }
+
+/// How long a buffer is at first.
+const LEAST_BUFFER: usize = 16 << 10;
 
 impl RowGroup {
     pub fn new() -> RowGroup {
         RowGroup { rows: Vec::with_capacity(GROUP_ROWS), buffer: Vec::new(), stored: 0 }
     }
 
-    /// Where contents go.
-    pub fn buffer(&mut self) -> &mut [u8] {
-        if self.buffer.is_empty() {
-            self.buffer = vec![0; CHUNK + 1];
+    /// Room for a content of `length` bytes behind `filled` ones.
+    pub fn room(&mut self, filled: usize, length: usize) -> &mut [u8] {
+        let end = filled + length;
+        if self.buffer.len() < end {
+            // Most recordings store little.
+            let grown = end.next_power_of_two().clamp(LEAST_BUFFER, CHUNK + 1);
+            self.buffer.resize(grown, 0);
         }
-        &mut self.buffer
+        &mut self.buffer[filled..end]
     }
 }
 
