@@ -469,7 +469,7 @@ pub struct Log {
     #[arg(long)]
     pub reads: bool,
     /// At most this many, up to 1,000
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 100)]
     pub limit: usize,
     /// Only what was started within this time, such as 10m or 2h
     #[arg(long, value_name = "DURATION", value_parser = duration)]
@@ -496,7 +496,7 @@ pub struct History {
     #[arg(long, conflicts_with = "json")]
     pub diff: bool,
     /// At most this many
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 100)]
     pub limit: usize,
     /// Whose recordings.
     #[command(flatten)]

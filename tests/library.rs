@@ -169,6 +169,8 @@ fn log_has_the_scope_of_the_working_tree() {
     };
     assert_eq!([count("one", &[]), count("one/deep", &[]), count("two", &[]), count("", &[])], [1, 1, 1, 2]);
     assert_eq!([count("one", &["--all"]), count("one", &["--all", "--limit", "1"])], [2, 2]);
+    // One, and how many are older.
+    assert_eq!([count("one", &["--all", "-n", "1"]), count("one", &["--all", "-n2"])], [2, 2]);
     assert_eq!(count("one", &["--all", "--since", "1h"]), 2);
 }
 
