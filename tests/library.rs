@@ -116,11 +116,13 @@ fn verbs_without_a_recording_are_about_the_last_that_changed_something() {
     assert!(none.stderr.contains("no command that changed something was recorded here"), "{none:?}");
     fs::create_dir(place.at("elsewhere")).unwrap();
     place.prepare("git init -q elsewhere");
-    run(&place, &[], "echo one > f");
+    // A single argument of `cat` is the path, whatever recordings are called.
+    run(&place, &["--name", "f"], "echo one > f");
     let last = newest(&place);
     run(&place, &[], "cat f");
     for arguments in [
         ["show"].as_slice(),
+        &["show", "--json"],
         &["diff"],
         &["verify"],
         &["check", "--allow-write", "**"],
