@@ -32,6 +32,16 @@ pub struct Config {
     pub secrets: SecretsConfig,
     /// `[recall]`.
     pub recall: RecallConfig,
+    /// `[session]`.
+    pub session: SessionConfig,
+}
+
+/// What a session records as steps of their own.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SessionConfig {
+    /// Programs that are commands though no shell runs them.
+    pub commands: Vec<String>,
 }
 
 /// Which files are taken for secrets, beside those of the table.
@@ -238,12 +248,31 @@ fn read(path: &Path) -> io::Result<String> {
 impl ShellConfig {
     /// Whether a program runs unrecorded: an entry with a slash is a path, any other one the name of a file.
     pub fn leaves_out(&self, program: &[u8]) -> bool {
-        let name = Path::new(OsStr::from_bytes(program)).file_name().unwrap_or_default();
-        self.unrecorded.iter().any(|entry| {
-            let word = if entry.contains('/') { program } else { name.as_bytes() };
-            entry.as_bytes() == word
-        })
+        names(&self.unrecorded, program)
     }
+}
+
+impl SessionConfig {
+    /// Whether a program is a command, by an entry of the same form.
+    pub fn is_command(&self, program: &[u8]) -> bool {
+        names(&self.commands, program)
+    }
+}
+
+fn names(entries: &[String], program: &[u8]) -> bool {
+    let name = Path::new(OsStr::from_bytes(program)).file_name().unwrap_or_default();
+    entries.iter().any(|entry| {
+        let word = if entry.contains('/') { program } else { name.as_bytes() };
+        entry.as_bytes() == word
+    })
+}
+
+/// The section `[session]` of this user's configuration.
+///
+/// # Errors
+/// One sentence, which names the file and the fault.
+pub fn session() -> Result<SessionConfig, String> {
+    Config::load(&Environment::from_process(b"/")).map(|config| config.session)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //!
 //! `record.rs` does the work, as for `run`.
 
+use super::config;
 use super::exit::Exit;
 use super::record::{self, Destination, Messages};
 use super::shell::default_options;
@@ -33,6 +34,13 @@ pub fn run(args: Session) -> Exit {
             return Exit::Failure;
         }
     };
+    let config = match config::session() {
+        Ok(config) => config,
+        Err(why) => {
+            Messages::new(quiet).say(&why);
+            return Exit::Failure;
+        }
+    };
     sys::set_variable(VARIABLE, &name);
     let options = RecordingOptions {
         session: Some(name),
@@ -44,5 +52,5 @@ pub fn run(args: Session) -> Exit {
         mechanism,
         ..default_options(command)
     };
-    record::run(options, Destination::Session(own_state), None)
+    record::run(options, Destination::Session(own_state, config), None)
 }

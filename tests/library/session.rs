@@ -184,6 +184,22 @@ fn a_command_that_can_not_be_executed_is_no_step() {
 }
 
 #[test]
+fn a_program_that_the_configuration_names_is_a_command() {
+    let place = Place::new();
+    fs::create_dir(place.config.join("agent-snapshot")).unwrap();
+    let config = place.config.join("agent-snapshot/config.toml");
+    fs::write(&config, "[session]\ncommands = [\"touch\"]\n").unwrap();
+    let mut agent = Agent::start(&place, &[]);
+    assert_eq!(agent.tell("exec", "", "touch made"), "0");
+    assert_eq!(agent.tell("exec", "", "cp made own"), "0");
+    agent.end();
+    assert_eq!(titles(&place), ["command touch made +1~0-0", "edit edit own +1~0-0"]);
+    fs::write(&config, "[session]\ncommand = 1\n").unwrap();
+    let refused = verb(&place, &["session", "--", "true"]).expect(125);
+    assert!(refused.stderr.contains("unknown field `command`"), "{refused:?}");
+}
+
+#[test]
 fn an_edit_ends_when_nothing_more_is_changed() {
     let place = Place::new();
     let mut agent = Agent::start(&place, &[]);

@@ -12,7 +12,7 @@ use super::recalling::RecallSetup;
 use super::report::Messages;
 use crate::cli::{self, KeepLevel, ReportFormat};
 use crate::commands::check::{compiled, rule_words};
-use crate::commands::config;
+use crate::commands::config::{self, SessionConfig};
 use crate::commands::exit::Exit;
 use crate::commands::recover::make_way;
 use crate::library::log::working_tree;
@@ -59,8 +59,8 @@ pub struct Setup {
     pub secrets: Option<Secrets>,
     /// The process that the user waits for.
     pub front: ProcessMark,
-    /// Whether each step is recorded by itself.
-    pub is_session: bool,
+    /// Which programs are commands, if each step is recorded by itself.
+    pub session: Option<SessionConfig>,
     /// The number of the last step of an earlier session of this name.
     pub last_step: u32,
 }
@@ -84,8 +84,8 @@ pub enum Destination {
     Directory(PathBuf),
     /// Into the library.
     Library,
-    /// Into the library, each step by itself; what is at these paths is left out.
-    Session(Vec<Vec<u8>>),
+    /// Into the library, each step by itself; what is at these paths is left out, and these programs are commands.
+    Session(Vec<Vec<u8>>, SessionConfig),
 }
 
 /// The program to run: this file, or the one that a shell would find.
@@ -151,14 +151,14 @@ pub fn set_up(
     if recall.is_some() {
         ignore.watch_all_but(&environment, &ignored).map_err(|error| SetupError::ours(error.to_string()))?;
     }
-    if let Destination::Session(own_state) = destination {
+    if let Destination::Session(own_state, _) = destination {
         ignore.leave_out(own_state);
     }
     let secrets = (!options.no_redact).then(|| secrets(messages));
     options.session = session(options.session.as_deref());
     let (id, library, snapshot_dir) = match destination {
         Destination::Directory(directory) => (random_id(), None, directory.clone()),
-        Destination::Library | Destination::Session(_) => {
+        Destination::Library | Destination::Session(..) => {
             let (library, id) = in_library(&options, messages)?;
             let directory = library.directory_of(&id[..ID_LENGTH]);
             (id, Some(library), directory)
@@ -170,7 +170,7 @@ pub fn set_up(
         (Some(KeepLevel::All), _) | (None, Destination::Directory(_)) => Keep::All,
         (Some(KeepLevel::Changes), _) => Keep::Changes,
         (None, Destination::Library) if recall.is_some() => Keep::Changes,
-        (Some(KeepLevel::Undo), _) | (None, Destination::Library | Destination::Session(_)) => Keep::Undo,
+        (Some(KeepLevel::Undo), _) | (None, Destination::Library | Destination::Session(..)) => Keep::Undo,
     };
     let report = match options.report {
         _ if options.json => ReportFormat::Json,
@@ -179,9 +179,12 @@ pub fn set_up(
         None => ReportFormat::Summary,
     };
     let front = ProcessMark::of(std::process::id());
-    let is_session = matches!(destination, Destination::Session(_));
+    let session = match destination {
+        Destination::Session(_, config) => Some(config.clone()),
+        Destination::Library | Destination::Directory(_) => None,
+    };
     let last_step = match (&library, &options.session) {
-        (Some(library), Some(name)) if is_session => last_step(library, name),
+        (Some(library), Some(name)) if session.is_some() => last_step(library, name),
         _ => 0,
     };
     // One that can't be used is not protected.
@@ -208,7 +211,7 @@ pub fn set_up(
         shell_config,
         secrets,
         front,
-        is_session,
+        session,
         last_step,
     };
     Ok((setup, directory))

@@ -120,7 +120,7 @@ fn record(
     sys::keep_large_buffers();
     let launching = spawned.seize().map_err(refused)?;
     let duplicates = Arc::new(duplicates);
-    if setup.is_session {
+    if setup.session.is_some() {
         return steps::record(setup, directory, channel, duplicates, front, launching, signals);
     }
     let directory = Arc::new(directory);
