@@ -480,6 +480,9 @@ pub struct Log {
     /// Times, directories, sessions and names
     #[arg(long, short)]
     pub long: bool,
+    /// List what ends from now on, until Ctrl-C
+    #[arg(long, short, conflicts_with_all = ["json", "since", "limit"])]
+    pub follow: bool,
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,

@@ -3,10 +3,12 @@
 //! Opens no bundle but where only its records tell whether it belongs here, and the rescues of what is listed: ten
 //! thousand recordings are listed at once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use jiff::Timestamp;
+use rustix::fs::inotify;
 use serde::Serialize;
 
 use super::asked;
@@ -21,7 +23,7 @@ use crate::library::notes::Gap;
 use crate::library::retention::{NEWEST, place_of};
 use crate::library::scope::{Scope, changes_below};
 use crate::library::undone::UndoneRecordings;
-use crate::library::{Entry, Library};
+use crate::library::{Entry, Library, Place};
 use crate::snapshot::printable;
 
 /// The most that is listed.
@@ -36,6 +38,9 @@ pub fn run(args: &Log, console: &mut Console) -> VerbResult {
         console.say(format_args!("--limit is {MOST} at most: the newest {MOST} are listed"));
     }
     let scope = scope(&args.access, args.all);
+    if args.follow {
+        return follow(args, &scope, console);
+    }
     let (listed, rest, undone) = match Library::find()? {
         Some(library) => {
             let (listed, rest) = select(args, &scope, &library)?;
@@ -136,26 +141,34 @@ pub fn started(entry: &Entry) -> Option<Timestamp> {
     entry.time.parse().ok()
 }
 
+/// Lists what ends from now on.
+fn follow(args: &Log, scope: &Scope, console: &mut Console) -> VerbResult {
+    let library = Library::create(&Place::of_this_user())?;
+    let watch = inotify::init(inotify::CreateFlags::CLOEXEC).context("watch the library")?;
+    // A line is appended, or a new log takes the place of the old one.
+    let events = inotify::WatchFlags::MODIFY | inotify::WatchFlags::MOVED_TO | inotify::WatchFlags::CREATE;
+    inotify::add_watch(&watch, library.root(), events).context("watch the library")?;
+    let has_ended = |entry: &Entry| entry.state != EntryState::Running;
+    let known = library.entries()?.into_iter().filter(has_ended).map(|entry| entry.id);
+    let mut known: HashSet<String> = known.collect();
+    loop {
+        for entry in library.entries()?.into_iter().filter(has_ended) {
+            let is_wanted = args.reads || entry.changes.any() || entry.incomplete;
+            if known.insert(entry.id.clone()) && is_wanted && scope.contains(&entry, &library) {
+                print_entry(args, &entry, false, Timestamp::now(), console)?;
+            }
+        }
+        console.flush()?;
+        // What has changed, the log tells.
+        let mut events = [0; 4096];
+        rustix::io::retry_on_intr(|| rustix::io::read(&watch, &mut events)).context("watch the library")?;
+    }
+}
+
 fn print(args: &Log, listed: &[Listed], rest: &Rest, console: &mut Console) -> anyhow::Result<()> {
     let now = Timestamp::now();
     for Listed { entry, undone } in listed {
-        let counts = counts(entry.changes);
-        let marks = marks(entry, undone.is_some());
-        let head = format!("{}  {:>4}  {:>3}  {counts:14}  ", entry.id, age(entry, now), entry.status);
-        let command = if args.long { shell_line(&entry.command) } else { command_line(entry) };
-        let width = match console.format.width {
-            Some(width) => width.saturating_sub(head.len() + marks.len()).max(20),
-            None if args.long => usize::MAX,
-            None => COMMAND_WIDTH,
-        };
-        let command = cut(&command, width);
-        let marks = console.paint(style::CHANGED, marks).to_string();
-        writeln!(console, "{head}{command}{marks}")?;
-        if args.long {
-            for (label, value) in details(entry) {
-                writeln!(console, "          {label:9} {value}")?;
-            }
-        }
+        print_entry(args, entry, undone.is_some(), now, console)?;
     }
     if rest.unchanged > 0 {
         let (count, commands) = (rest.unchanged, if rest.unchanged == 1 { "command" } else { "commands" });
@@ -171,6 +184,33 @@ fn print(args: &Log, listed: &[Listed], rest: &Rest, console: &mut Console) -> a
             "{} of the newest {NEWEST} {commands} gone: alone, these exceeded the library's max-size (agent-snapshot stats)",
             rest.evicted
         )?;
+    }
+    Ok(())
+}
+
+fn print_entry(
+    args: &Log,
+    entry: &Entry,
+    is_undone: bool,
+    now: Timestamp,
+    console: &mut Console,
+) -> anyhow::Result<()> {
+    let counts = counts(entry.changes);
+    let marks = marks(entry, is_undone);
+    let head = format!("{}  {:>4}  {:>3}  {counts:14}  ", entry.id, age(entry, now), entry.status);
+    let command = if args.long { shell_line(&entry.command) } else { command_line(entry) };
+    let width = match console.format.width {
+        Some(width) => width.saturating_sub(head.len() + marks.len()).max(20),
+        None if args.long => usize::MAX,
+        None => COMMAND_WIDTH,
+    };
+    let command = cut(&command, width);
+    let marks = console.paint(style::CHANGED, marks).to_string();
+    writeln!(console, "{head}{command}{marks}")?;
+    if args.long {
+        for (label, value) in details(entry) {
+            writeln!(console, "          {label:9} {value}")?;
+        }
     }
     Ok(())
 }
@@ -202,6 +242,9 @@ pub fn marks(entry: &Entry, is_undone: bool) -> String {
 fn details(entry: &Entry) -> BTreeMap<&'static str, String> {
     let text = |bytes: &[u8]| printable(bytes).into_owned();
     let mut details = BTreeMap::from([("Directory", text(&entry.cwd.0)), ("Started", entry.time.clone())]);
+    if let Some(step) = entry.step {
+        details.insert("Step", step.to_string());
+    }
     for (label, value) in [("Name", &entry.name), ("Session", &entry.session)] {
         if let Some(value) = value {
             details.insert(label, text(value.as_bytes()));

@@ -200,6 +200,35 @@ fn a_program_that_the_configuration_names_is_a_command() {
 }
 
 #[test]
+fn steps_are_listed_as_they_end() {
+    let place = Place::new();
+    let mut agent = Agent::start(&place, &[]);
+    agent.tell("run", "", "echo > before");
+    let mut follow = place.command();
+    follow.args(["log", "--follow", "--long"]).stdout(Stdio::piped());
+    let mut follow = follow.spawn().unwrap();
+    let mut lines = BufReader::new(follow.stdout.take().unwrap()).lines();
+    // It may not watch yet.
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let told = std::thread::spawn(move || {
+        let mut number = 0;
+        while stopped.try_recv().is_err() {
+            number += 1;
+            agent.tell("run", "", &format!("echo > after{number}"));
+        }
+        agent.end();
+    });
+    let first = lines.next().unwrap().unwrap();
+    assert!(first.contains("+1") && first.contains("echo > after"), "{first}");
+    let details: Vec<_> = lines.by_ref().take(4).map(Result::unwrap).collect();
+    assert!(details.iter().any(|line| line.trim() == "Session   s"), "{details:?}");
+    stop.send(()).unwrap();
+    told.join().unwrap();
+    assert!(kill(i32::try_from(follow.id()).unwrap()));
+    wait(&mut follow);
+}
+
+#[test]
 fn an_edit_ends_when_nothing_more_is_changed() {
     let place = Place::new();
     let mut agent = Agent::start(&place, &[]);

@@ -50,10 +50,12 @@ pub fn write(
     if let Some(addresses) = network::contacted(header) {
         lines.line("Network", Style::new(), &format!("{addresses} contacted (--network lists them)"))?;
     }
-    for (label, value) in [("Name", &header.name), ("Session", &header.session)] {
-        if let Some(value) = value {
-            lines.line(label, Style::new(), &visible(value.as_bytes()))?;
-        }
+    if let Some(name) = &header.name {
+        lines.line("Name", Style::new(), &visible(name.as_bytes()))?;
+    }
+    if let Some(session) = &header.session {
+        let step = header.step.map(|step| format!(", step {step}")).unwrap_or_default();
+        lines.line("Session", Style::new(), &format!("{}{step}", visible(session.as_bytes())))?;
     }
     let whole = if header.complete { "complete" } else { "incomplete" };
     let attention = if header.complete { Style::new() } else { style::CHANGED };
