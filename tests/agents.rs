@@ -261,6 +261,37 @@ fn slow_agents_codex_in_its_sandbox_as_a_whole() {
     assert_same(&whole.state(), &whole.before, "undone");
 }
 
+/// Each command is a step, titled by it and complete, also in the agent's own sandbox.
+#[test]
+#[ignore = "slow: installs and runs a real client"]
+fn slow_agents_in_a_session() {
+    for client in [&CLAUDE, &CLAUDE_SANDBOX, &CODEX, &CODEX_SANDBOX, &GEMINI, &QWEN, &OPENCODE, &COPILOT] {
+        println!("{}", client.command.join(" "));
+        let client = Client { init: Some(&[]), recipe: None, edited: &[], ..*client };
+        let Some(alone) = Lab::run(&client, Mode::Bare) else { return };
+        let Some(lab) = Lab::run(&client, Mode::Session) else { return };
+        assert_eq!(lab.given(), alone.given());
+        let log = lab.log();
+        let title = |entry: &Value| {
+            entry["title"].as_str().map_or_else(|| lab::asked_for(line_of(entry)), str::to_owned)
+        };
+        let wanted = commands_of(&client);
+        let commands: Vec<&Value> =
+            log.iter().filter(|entry| entry["kind"] == "command" && wanted.contains(&title(entry))).collect();
+        let all: Vec<_> = log.iter().map(|entry| (&entry["kind"], title(entry))).collect();
+        assert_eq!(commands.iter().copied().map(title).collect::<Vec<_>>(), wanted, "{all:?}");
+        log.iter().for_each(|entry| assert_complete(&lab, entry));
+        commands.iter().for_each(|entry| lab.assert_no_machinery(entry));
+        assert_ne!(lab.state(), lab.before);
+        let changed: Vec<&Value> = log.iter().filter(|entry| lab::changes(entry)).collect();
+        changed.iter().rev().for_each(|entry| lab.undo_in_session(Some(entry)));
+        assert_same(&lab.state(), &lab.before, "each undone");
+        changed.iter().for_each(|entry| lab.redo(entry));
+        lab.undo_in_session(None);
+        assert_same(&lab.state(), &lab.before, "all undone");
+    }
+}
+
 #[test]
 #[ignore = "slow: installs and runs a real client"]
 fn slow_agents_gemini() {

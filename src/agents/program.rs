@@ -13,14 +13,7 @@ const PROGRAMS: [(&str, &[&str]); 14] = [
     ("qwen", &[".qwen"]),
     (
         "opencode",
-        &[
-            ".local/share/opencode",
-            ".local/state/opencode",
-            ".config/opencode",
-            ".cache/opencode",
-            ".npm/_cacache",
-            ".npm/_logs",
-        ],
+        &[".local/share/opencode", ".local/state/opencode", ".config/opencode", ".cache/opencode", ".npm"],
     ),
     ("cursor-agent", &[".cursor"]),
     ("copilot", &[".copilot"]),

@@ -20,7 +20,7 @@ use rustix::fs::Access;
 
 use self::invocation::Invocation;
 use self::title::given_line;
-pub use self::title::{inner_line, line_of, sandboxed_title};
+pub use self::title::{inner_line, line_of, wanted_line};
 pub use self::told::own_places;
 use super::asked;
 use super::config::Config;

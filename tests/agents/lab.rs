@@ -35,6 +35,8 @@ pub enum Mode {
     Wired,
     /// Recorded as a whole.
     Whole,
+    /// Recorded step by step.
+    Session,
 }
 
 /// What is in the repository and what Git says of it.
@@ -214,8 +216,12 @@ impl Lab {
         // Open as long as the client runs: what waits for a line in the background can be woken afterwards.
         let mut go = File::options().read(true).write(true).open(lab.at("go")).unwrap();
         let words: Vec<String> = client.command.iter().map(|word| quoted(word)).collect();
-        let whole = if mode == Mode::Whole { "agent-snapshot run -- " } else { "" };
-        let script = format!("{startup}\n{whole}{}\n", words.join(" "));
+        let recorded = match mode {
+            Mode::Bare | Mode::Wired => "",
+            Mode::Whole => "agent-snapshot run -- ",
+            Mode::Session => "agent-snapshot session --name session -- ",
+        };
+        let script = format!("{startup}\n{recorded}{}\n", words.join(" "));
         let mut run = lab.as_user("timeout", &[LIMIT, "bash", "-c", &script]);
         let (port, python) = (server.port.to_string(), place.display().to_string());
         run.envs(
@@ -363,6 +369,11 @@ impl Lab {
         }
     }
 
+    /// Redoes a recording.
+    pub fn redo(&self, entry: &Value) {
+        self.own_program(&["redo", entry["id"].as_str().unwrap()]).expect(0);
+    }
+
     /// Redoes all recordings, and undoes them at once.
     pub fn redo_and_undo_all(&self, log: &[Value]) {
         let ids: Vec<&str> =
@@ -371,6 +382,16 @@ impl Lab {
             self.own_program(&["redo", id]).expect(0);
         }
         self.own_program(&[&["undo"], ids.as_slice()].concat()).expect(0);
+    }
+
+    /// Undoes all of the session, or a step of it. A directory above what is left out stays.
+    pub fn undo_in_session(&self, step: Option<&Value>) {
+        let words = step.map_or(["--session", "session"], |step| ["--", step["id"].as_str().unwrap()]);
+        let run = self.own_program(&["undo", words[0], words[1]]);
+        assert!(
+            run.status == 0 || run.status == 1 && run.stdout.contains("that the snapshot does not know"),
+            "{run:?}"
+        );
     }
 
     /// Takes back what `init` has set up.

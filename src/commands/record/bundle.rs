@@ -18,7 +18,7 @@ use super::steps;
 use crate::cli;
 use crate::commands::check::judged;
 use crate::commands::exit::Exit;
-use crate::commands::shell::{inner_line, sandboxed_title};
+use crate::commands::shell::{inner_line, wanted_line};
 use crate::library::index::PathHashes;
 use crate::library::log::{Changes, working_tree};
 use crate::library::{Entry, ID_LENGTH, Library};
@@ -241,7 +241,7 @@ impl BundleWriter {
                     }
                 }
                 (_, Some(shell)) => steps::named_by_processes(header, &recorded.processes, shell),
-                (_, None) => Header { title: sandboxed_title(&recorded.processes), ..header },
+                (_, None) => Header { title: wanted_line(&header.command, &recorded.processes), ..header },
             };
             self.commit(recorded, named, manifest, Commit::Only, None, ending).map(Some)
         })?;

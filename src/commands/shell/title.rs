@@ -22,7 +22,10 @@ const DEPTH: usize = 8;
 pub fn line_of(command: &[impl AsRef<[u8]>]) -> Option<Vec<u8>> {
     let words: Vec<&[u8]> = command.iter().map(AsRef::as_ref).collect();
     let (program, arguments) = words.split_first()?;
-    (file_name(program) == b"bash").then(|| command_line(arguments).map(unwrapped)).flatten()
+    [&b"bash"[..], b"zsh"]
+        .contains(&file_name(program))
+        .then(|| command_line(arguments).map(unwrapped))
+        .flatten()
 }
 
 /// The line that a sandbox with these arguments has a shell of ours run.
@@ -56,9 +59,16 @@ pub fn inner_line(command: &[impl AsRef<[u8]>], processes: &[RecordedProcess]) -
 /// The programs of sandboxes, in which an agent has a shell run a command.
 const SANDBOXES: [&[u8]; 3] = [b"bwrap", b"codex-linux-sandbox", b"apply-seccomp"];
 
+/// The line that an agent wanted to be run, if it has wrapped that, or has a sandbox run it.
+pub fn wanted_line(command: &[Vec<u8>], processes: &[RecordedProcess]) -> Option<Vec<u8>> {
+    let line = given_line(command.iter().map(Vec::as_slice))?;
+    let plain = unwrapped(&line);
+    if plain == line { sandboxed_title(processes) } else { Some(plain) }
+}
+
 /// The line that an agent wanted to be run in a sandbox, by the processes of that: the first one that is wrapped as agents
 /// do.
-pub fn sandboxed_title(processes: &[RecordedProcess]) -> Option<Vec<u8>> {
+fn sandboxed_title(processes: &[RecordedProcess]) -> Option<Vec<u8>> {
     let execs = || processes.iter().flat_map(|process| process.execs.iter().chain([&*process.image]));
     let is_sandbox = |exec: &Exec| {
         let started_as = exec.argv.first().map_or(&b""[..], Vec::as_slice);

@@ -1,8 +1,10 @@
 //! Which program a command line starts, as far as that can be told without running it.
 
 /// Commands that come before the one that matters, and start no program.
-const BEFORE: [&str; 11] =
-    [".", ":", "cd", "export", "set", "shopt", "source", "true", "umask", "unalias", "unset"];
+const BEFORE: [&str; 13] = [
+    ".", ":", "cd", "export", "set", "setopt", "shopt", "source", "true", "umask", "unalias", "unset",
+    "unsetopt",
+];
 
 /// How deep `eval` may be nested.
 const DEPTH: u32 = 8;
