@@ -54,7 +54,7 @@ use front::{Ending, Front};
 pub use recalling::RecallRequest;
 use recalling::{Prepared, Recalling};
 pub use report::{Messages, ShellNotes};
-pub use setup::Destination;
+pub use setup::{Destination, SessionRules};
 use setup::{Setup, program, set_up};
 use tracing::Handover;
 
@@ -96,9 +96,9 @@ fn run_program(
     };
     let has_rules = policy.is_some();
     let unavailable = options.if_unavailable.unwrap_or(match destination {
-        Destination::Library | Destination::Session(..) if !has_rules => IfUnavailable::Run,
+        Destination::Library | Destination::Session(_) if !has_rules => IfUnavailable::Run,
         // What is not recorded would never be judged.
-        Destination::Library | Destination::Session(..) | Destination::Directory(_) => IfUnavailable::Fail,
+        Destination::Library | Destination::Session(_) | Destination::Directory(_) => IfUnavailable::Fail,
     });
     // To whoever records all that they run, the command matters more than its recording.
     let is_optional = !matches!(destination, Destination::Directory(_)) && unavailable == IfUnavailable::Run;
@@ -147,7 +147,7 @@ fn run_program(
     };
     if let (Ending::Lost(held), Some(directory)) = (&mut ending, directory) {
         let mut held = std::mem::take(held);
-        if matches!(destination, Destination::Session(..)) {
+        if matches!(destination, Destination::Session(_)) {
             steps::recover_lost(held, messages);
         } else {
             recover_lost(directory, held.remove(&0).unwrap_or_default(), messages);

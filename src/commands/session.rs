@@ -4,7 +4,7 @@
 
 use super::config;
 use super::exit::Exit;
-use super::record::{self, Destination, Messages};
+use super::record::{self, Destination, Messages, SessionRules};
 use super::shell::default_options;
 use crate::agents::Surroundings;
 use crate::agents::program::own_state;
@@ -21,6 +21,7 @@ const NAME_LENGTH: usize = 8;
 /// Runs `session`, whose status is the program's.
 pub fn run(args: Session) -> Exit {
     let Session { name, keep, all, ignore, no_redact, allow_io_uring, quiet, mechanism, command } = args;
+    let is_new = name.is_none();
     let name = name.unwrap_or_else(|| random_id()[..NAME_LENGTH].to_owned());
     if name.is_empty() || name.contains('\0') {
         Messages::new(quiet).say("--name needs a name");
@@ -52,5 +53,5 @@ pub fn run(args: Session) -> Exit {
         mechanism,
         ..default_options(command)
     };
-    record::run(options, Destination::Session(own_state, config), None)
+    record::run(options, Destination::Session(SessionRules { own_state, config, is_new }), None)
 }

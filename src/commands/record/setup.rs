@@ -59,8 +59,8 @@ pub struct Setup {
     pub secrets: Option<Secrets>,
     /// The process that the user waits for.
     pub front: ProcessMark,
-    /// Which programs are commands, if each step is recorded by itself.
-    pub session: Option<SessionConfig>,
+    /// What is particular of the session, if each step is recorded by itself.
+    pub session: Option<SessionRules>,
     /// The number of the last step of an earlier session of this name.
     pub last_step: u32,
 }
@@ -84,8 +84,19 @@ pub enum Destination {
     Directory(PathBuf),
     /// Into the library.
     Library,
-    /// Into the library, each step by itself; what is at these paths is left out, and these programs are commands.
-    Session(Vec<Vec<u8>>, SessionConfig),
+    /// Into the library, each step by itself.
+    Session(SessionRules),
+}
+
+/// What is particular of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionRules {
+    /// What is at these paths is left out.
+    pub own_state: Vec<Vec<u8>>,
+    /// Which programs are commands.
+    pub config: SessionConfig,
+    /// Whether no earlier session can have its name.
+    pub is_new: bool,
 }
 
 /// The program to run: this file, or the one that a shell would find.
@@ -151,14 +162,14 @@ pub fn set_up(
     if recall.is_some() {
         ignore.watch_all_but(&environment, &ignored).map_err(|error| SetupError::ours(error.to_string()))?;
     }
-    if let Destination::Session(own_state, _) = destination {
-        ignore.leave_out(own_state);
+    if let Destination::Session(rules) = destination {
+        ignore.leave_out(&rules.own_state);
     }
     let secrets = (!options.no_redact).then(|| secrets(messages));
     options.session = session(options.session.as_deref());
     let (id, library, snapshot_dir) = match destination {
         Destination::Directory(directory) => (random_id(), None, directory.clone()),
-        Destination::Library | Destination::Session(..) => {
+        Destination::Library | Destination::Session(_) => {
             let (library, id) = in_library(&options, messages)?;
             let directory = library.directory_of(&id[..ID_LENGTH]);
             (id, Some(library), directory)
@@ -170,7 +181,7 @@ pub fn set_up(
         (Some(KeepLevel::All), _) | (None, Destination::Directory(_)) => Keep::All,
         (Some(KeepLevel::Changes), _) => Keep::Changes,
         (None, Destination::Library) if recall.is_some() => Keep::Changes,
-        (Some(KeepLevel::Undo), _) | (None, Destination::Library | Destination::Session(..)) => Keep::Undo,
+        (Some(KeepLevel::Undo), _) | (None, Destination::Library | Destination::Session(_)) => Keep::Undo,
     };
     let report = match options.report {
         _ if options.json => ReportFormat::Json,
@@ -180,11 +191,13 @@ pub fn set_up(
     };
     let front = ProcessMark::of(std::process::id());
     let session = match destination {
-        Destination::Session(_, config) => Some(config.clone()),
+        Destination::Session(rules) => Some(rules.clone()),
         Destination::Library | Destination::Directory(_) => None,
     };
     let last_step = match (&library, &options.session) {
-        (Some(library), Some(name)) if session.is_some() => last_step(library, name),
+        (Some(library), Some(name)) if session.as_ref().is_some_and(|session| !session.is_new) => {
+            last_step(library, name)
+        }
         _ => 0,
     };
     // One that can't be used is not protected.

@@ -200,7 +200,7 @@ impl Steps for SessionSteps {
         match shell_of(exe, argv, at_terminal) {
             Some(Shell::Command) => Launch::Command,
             Some(Shell::Interactive) => Launch::Shell,
-            None if self.0.setup.session.as_ref().is_some_and(|session| session.is_command(exe)) => {
+            None if self.0.setup.session.as_ref().is_some_and(|session| session.config.is_command(exe)) => {
                 Launch::Command
             }
             None if is_agent(exe) || argv.first().is_some_and(|name| is_agent(name)) => Launch::Agent,
