@@ -9,6 +9,7 @@ mod commands;
 mod copies;
 mod hand;
 mod past;
+mod session;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -34,6 +35,8 @@ struct Day {
     steps: Vec<Step>,
     /// The paths that a command touched which changed nothing else: their times are nobody's to undo.
     untimed: BTreeSet<Vec<u8>>,
+    /// Who runs the commands, if that is one session.
+    agent: Option<session::Agent>,
 }
 
 /// One command, and the tree before and after it.
@@ -98,8 +101,8 @@ impl Day {
         }
         let generator = Generator::new(seed, &place.work, &supplies, slow);
         let random = Random::new(seed ^ 0x5bd1_e995);
-        let (steps, untimed) = Default::default();
-        let day = Day { place, library, path, generator, random, steps, untimed };
+        let (steps, untimed, agent) = Default::default();
+        let day = Day { place, library, path, generator, random, steps, untimed, agent };
         day.prepare(SETUP, &day.place.work);
         day.prepare(SUPPLIES, &supplies);
         day
@@ -150,10 +153,14 @@ impl Day {
         let new: Vec<_> = self.snapshots(true).difference(&known).cloned().collect();
         assert_eq!(new.len(), 1, "{}: {}", command.script, shown(&output));
         self.wait_for(&new[0]);
+        self.push(command, new.into_iter().next(), before);
+    }
+
+    /// Adds a command that has just ended.
+    fn push(&mut self, command: DayCommand, id: Option<String>, before: TreeCopy) {
         let after = copy(&self.place);
         let after_at = jiff::Timestamp::now().to_string();
         let changed = changed(&before, &after);
-        let id = new.into_iter().next();
         self.steps.push(Step { command, id, before, after, after_at, changed, counts: false });
     }
 
@@ -460,6 +467,43 @@ fn directory_of_a_day_is_put_back_to_any_time() {
         day.record();
     }
     day.go_back(3);
+}
+
+/// A day whose commands, and edits of the agent between them, are the steps of one session.
+fn day_in_a_session(test: &str, seed: u64, commands: usize, slow: bool) {
+    let commands = number("DAY_COMMANDS").map_or(commands, |commands| commands.try_into().unwrap());
+    let mut day = Day::new(test, seed, commands, slow);
+    day.start_session();
+    for _ in 0..commands {
+        day.record_step();
+        if day.random.below(3) == 0 {
+            day.record_edit();
+        }
+    }
+    // A step is undone while the session goes on.
+    day.read_log();
+    let last = *day.counting().last().unwrap();
+    day.verb(&["undo", day.steps[last].id()]).expect(0);
+    day.expect(&day.steps[last].before, Compare::Everything, "undo in the session");
+    day.verb(&["redo"]).expect(0);
+    day.end_session();
+    day.check_recordings();
+    day.remove_rescues();
+    day.undo_and_redo_one_by_one();
+    day.remove_rescues();
+    day.undo_all_at_once(1);
+    day.undo_independent_ones(if slow { 40 } else { 8 });
+}
+
+#[test]
+fn steps_of_a_day_are_undone_and_redone() {
+    day_in_a_session("steps_of_a_day_are_undone_and_redone", 2, 30, false);
+}
+
+#[test]
+#[ignore = "slow: hundreds of commands"]
+fn slow_steps_of_a_day_are_undone_and_redone() {
+    day_in_a_session("steps_of_a_day_are_undone_and_redone", 2, 300, true);
 }
 
 #[test]
