@@ -503,7 +503,7 @@ fn steps_of_a_day_are_undone_and_redone() {
 #[test]
 #[ignore = "slow: hundreds of commands"]
 fn slow_steps_of_a_day_are_undone_and_redone() {
-    day_in_a_session("steps_of_a_day_are_undone_and_redone", 2, 300, true);
+    day_in_a_session("steps_of_a_day_are_undone_and_redone", 2, 120, true);
 }
 
 #[test]

@@ -11,10 +11,7 @@ const PROGRAMS: [(&str, &[&str]); 14] = [
     ("codex", &[".codex"]),
     ("gemini", &[".gemini"]),
     ("qwen", &[".qwen"]),
-    (
-        "opencode",
-        &[".local/share/opencode", ".local/state/opencode", ".config/opencode", ".cache/opencode", ".npm"],
-    ),
+    ("opencode", &[".local/share/opencode", ".local/state/opencode", ".config/opencode", ".cache/opencode"]),
     ("cursor-agent", &[".cursor"]),
     ("copilot", &[".copilot"]),
     ("goose", &[".config/goose", ".local/share/goose", ".local/state/goose"]),
