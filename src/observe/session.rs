@@ -279,9 +279,8 @@ impl Session {
             None => Role::Program,
         };
         drop(members);
-        let executes = call.decoded.accesses.iter().any(|access| access.effect == Effect::Execute);
         match role {
-            Role::Program if executes && caller.tgid != self.root => self.route_exec(caller, call),
+            Role::Program if executes(call) && caller.tgid != self.root => self.route_exec(caller, call),
             Role::Child(shell) => match group_of_job(caller.tgid, shell) {
                 Some(group) => self.route_job(caller, call, (shell, group)),
                 None => Route::Program,
@@ -294,7 +293,7 @@ impl Session {
     fn route_exec(&self, caller: Caller, call: &SyscallEntry<'_>) -> Route {
         match self.launch(caller, call) {
             Some((exe, argv, Launch::Command)) if self.may_execute(caller.tgid, &exe) => {
-                self.begin(caller.tgid, argv, None)
+                self.begin(caller.tgid, argv, None, true)
             }
             _ => Route::Program,
         }
@@ -311,14 +310,14 @@ impl Session {
             running.living += 1;
             (running.last, running.end, running.empty) = (caller.tgid, None, None);
             drop(members);
-            self.join(caller.tgid, number, &step);
+            self.join(caller.tgid, number, &step, executes(call));
             return Route::Step(step);
         }
         drop(members);
         match self.launch(caller, call) {
             Some((_, _, Launch::Shell | Launch::Agent)) => Route::Program,
-            Some((_, argv, _)) => self.begin(caller.tgid, argv, Some(job)),
-            None => self.begin(caller.tgid, image(caller.tgid).argv, Some(job)),
+            Some((_, argv, _)) => self.begin(caller.tgid, argv, Some(job), true),
+            None => self.begin(caller.tgid, image(caller.tgid).argv, Some(job), false),
         }
     }
 
@@ -337,7 +336,7 @@ impl Session {
     }
 
     /// Begins a step with a process of the program; as a job, with its shell and process group.
-    fn begin(&self, process: Tid, argv: Vec<Vec<u8>>, job: Option<(Tid, Tid)>) -> Route {
+    fn begin(&self, process: Tid, argv: Vec<Vec<u8>>, job: Option<(Tid, Tid)>, executes: bool) -> Route {
         self.end_jobs(|_| true);
         self.cut();
         let begun = self.steps.begin(Beginning {
@@ -366,14 +365,14 @@ impl Session {
         };
         members.running.insert(number, running);
         drop(members);
-        self.join(process, number, &step);
+        self.join(process, number, &step, executes);
         Route::Step(step)
     }
 
-    /// Makes a process of the program one of a step.
-    fn join(&self, process: Tid, number: u32, step: &Arc<dyn Step>) {
+    /// Makes a process of the program one of a step, before or without an execve.
+    fn join(&self, process: Tid, number: u32, step: &Arc<dyn Step>, executes: bool) {
         let traits = self.members().processes.get(&process).map(|member| member.traits).unwrap_or_default();
-        let files = inherited::files_of(process, true, &self.served_by_tree());
+        let files = inherited::files_of(process, executes, &self.served_by_tree());
         step.recorder().adopt(process, image(process), traits, &files);
         if let Some(member) = self.members().processes.get_mut(&process) {
             member.place = Place::Step(number);
@@ -476,14 +475,7 @@ impl Session {
         }
         self.end_jobs(|_| true);
         let mut current = self.edit();
-        if current.is_none() {
-            *current = self.begin_edit(self.files_of_program());
-        }
-        let Some(edit) = current.as_mut() else { return Decision::Continue };
-        if edit.known.insert(caller.tgid) {
-            let traits = self.members().processes.get(&caller.tgid).map(|member| member.traits);
-            edit.step.recorder().adopt(caller.tgid, image(caller.tgid), traits.unwrap_or_default(), &[]);
-        }
+        let Some(edit) = self.edit_of(caller.tgid, &mut current) else { return Decision::Continue };
         edit.changed = Some(Instant::now());
         self.let_others_yield(&edit.step, caller, call);
         let decision = edit.step.recorder().on_entry(caller, call);
@@ -491,6 +483,19 @@ impl Session {
         let step = Arc::clone(&edit.step);
         self.woken.notify_all();
         route(decision, step, true)
+    }
+
+    /// The edit, begun if there is none, whose recorder knows a process.
+    fn edit_of<'e>(&self, process: Tid, current: &'e mut Option<Edit>) -> Option<&'e mut Edit> {
+        if current.is_none() {
+            *current = self.begin_edit(self.files_of_program());
+        }
+        let edit = current.as_mut()?;
+        if edit.known.insert(process) {
+            let traits = self.members().processes.get(&process).map(|member| member.traits);
+            edit.step.recorder().adopt(process, image(process), traits.unwrap_or_default(), &[]);
+        }
+        Some(edit)
     }
 
     fn set_traits(&self, caller: Caller, set: impl FnOnce(&mut ProcessTraits)) {
@@ -547,11 +552,11 @@ impl Session {
         }
     }
 
-    /// Tells every step.
+    /// Tells every step, and an edit in any case.
     fn tell_all(&self, tell: impl Fn(&Recorder)) {
         let running: Vec<_> = self.members().running.values().map(|one| Arc::clone(&one.step)).collect();
         running.iter().for_each(|step| tell(step.recorder()));
-        if let Some(edit) = self.edit().as_ref() {
+        if let Some(edit) = self.edit_of(self.root, &mut self.edit()) {
             tell(edit.step.recorder());
         }
     }
@@ -587,7 +592,17 @@ impl Observer for Session {
     }
 
     fn unreadable(&self, caller: Caller, name: &'static str) {
-        self.tell(caller.tgid, |recorder| recorder.unreadable(caller, name));
+        let place = self.members().processes.get(&caller.tgid).map(|member| member.place);
+        match place {
+            Some(Place::Step(_)) => self.tell(caller.tgid, |recorder| recorder.unreadable(caller, name)),
+            Some(Place::Unrecorded) => {}
+            // It may have been a change.
+            Some(Place::Program(_)) | None => {
+                if let Some(edit) = self.edit_of(caller.tgid, &mut self.edit()) {
+                    edit.step.recorder().unreadable(caller, name);
+                }
+            }
+        }
     }
 
     fn signal(&self, caller: Caller, signal: i32) {
@@ -667,6 +682,10 @@ impl Observer for Session {
 
     fn ended(&self, process: Tid, end: End) {
         self.tell(process, |recorder| recorder.ended(process, end));
+        if let Some(edit) = self.edit().as_mut() {
+            // Its number may be another's.
+            edit.known.remove(&process);
+        }
         let mut members = self.members();
         let mut over = None;
         if let Some(Member { place: Place::Step(number), .. }) = members.processes.remove(&process)
@@ -723,6 +742,10 @@ fn route(decision: Decision<Pending>, step: Arc<dyn Step>, is_edit: bool) -> Dec
         Decision::Refuse(errno) => Decision::Refuse(errno),
         Decision::Postpone => Decision::Postpone,
     }
+}
+
+fn executes(call: &SyscallEntry<'_>) -> bool {
+    call.decoded.accesses.iter().any(|access| access.effect == Effect::Execute)
 }
 
 /// Whether a call of the program may change something, so that an edit begins with it.

@@ -15,7 +15,7 @@ use crate::support::{
 
 /// An agent without a mind: what it is told to write it writes itself, what it is told to run it has a shell run.
 const AGENT: &str = r#"
-import os, subprocess, sys
+import ctypes, os, subprocess, sys
 running, files = {}, {}
 for line in sys.stdin:
     verb, name, rest = line.rstrip("\n").split("\t")
@@ -23,6 +23,15 @@ for line in sys.stdin:
         open(name, "w").write(rest)
     elif verb == "open":
         files[name] = open(name, "ab", buffering=0)
+    elif verb == "map":
+        # Not Python's own, which keeps a descriptor.
+        libc = ctypes.CDLL(None)
+        libc.mmap.restype = ctypes.c_void_p
+        libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+        with open(name, "r+b") as file:
+            files[name] = libc.mmap(None, 4096, 3, 1, file.fileno(), 0)
+    elif verb == "poke":
+        ctypes.memmove(files[name], rest.encode(), len(rest))
     elif verb == "append":
         files[name].write(rest.encode())
     elif verb == "remove":
@@ -259,6 +268,25 @@ fn what_is_written_to_an_open_file_is_of_the_edit_in_which_it_is_written() {
     for (edit, left) in edits.iter().rev().zip(["012", "01", "0"]) {
         verb(&place, &["undo", edit["id"].as_str().unwrap()]).expect(0);
         assert_eq!(fs::read_to_string(place.at("log")).unwrap(), left);
+    }
+}
+
+#[test]
+fn what_is_written_through_a_mapping_is_of_the_edit_in_which_it_is_written() {
+    let place = Place::new();
+    place.write("data", "0000");
+    let mut agent = Agent::start(&place, &[]);
+    agent.tell("map", "data", "");
+    agent.tell("poke", "data", "1");
+    agent.tell("run", "", "true");
+    agent.tell("poke", "data", "22");
+    agent.tell("run", "", "true");
+    agent.end();
+    let edits: Vec<_> = steps(&place).into_iter().filter(|step| step["kind"] == "edit").collect();
+    assert_eq!(edits.iter().map(title).collect::<Vec<_>>(), ["edit edit data +0~1-0"; 2]);
+    for (edit, left) in edits.iter().rev().zip(["1000", "0000"]) {
+        verb(&place, &["undo", edit["id"].as_str().unwrap()]).expect(0);
+        assert_eq!(fs::read_to_string(place.at("data")).unwrap(), left);
     }
 }
 

@@ -232,10 +232,11 @@ impl BundleWriter {
             let header = self.header.clone();
             let named = match (header.kind, shell) {
                 (SnapshotKind::Edit, _) => {
-                    match steps::edit_title(
-                        &header.start_cwd,
-                        recorded.files.iter().map(|file| self.adjusted(file)),
-                    ) {
+                    let files = recorded.files.iter().map(|file| self.adjusted(file));
+                    let title = steps::edit_title(&header.start_cwd, files);
+                    // Something may have been missed.
+                    let has_gap = recorded.warnings.iter().any(|warning| warning.lost);
+                    match title.or_else(|| has_gap.then(|| b"edit".to_vec())) {
                         Some(title) => Header { title: Some(title), ..header },
                         None => return Ok(None),
                     }

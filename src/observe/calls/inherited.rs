@@ -122,7 +122,39 @@ pub fn files_of(process: Tid, after_exec: bool, served: &ServedDevices) -> Vec<I
     let mut files: Vec<_> =
         numbers.filter_map(|number| InheritedFile::of_process(process, number, after_exec, served)).collect();
     files.sort_by_key(|file| file.number);
+    if !after_exec {
+        files.extend(mapped_by(process, served));
+    }
     files
+}
+
+/// The regular files that a process may change by a mapping, though it may have closed them.
+fn mapped_by(process: Tid, served: &ServedDevices) -> Vec<InheritedFile> {
+    let maps = std::fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
+    let mapped = maps.split(|byte| *byte == b'\n').filter_map(|line| {
+        // "address perms offset dev inode path" (proc_pid_maps(5)).
+        let mut fields = line.splitn(6, |byte| *byte == b' ');
+        let (address, permissions) = (fields.next()?, fields.next()?);
+        let path = fields.nth(3)?.trim_ascii_start();
+        let is_shared = permissions.starts_with(b"rw") && permissions.ends_with(b"s");
+        (is_shared && path.starts_with(b"/")).then_some((address, path))
+    });
+    let file_of = |(address, path): (&[u8], &[u8])| {
+        let link = format!("/proc/{process}/map_files/{}", String::from_utf8_lossy(address));
+        let is_served = !served.is_empty() && served.have(&link);
+        let named = if is_served { None } else { fs::lstat(path).ok()?.filter(resolve::is_regular) };
+        let (number, path) = (-1, path.to_vec());
+        named.map(|stat| InheritedFile {
+            number,
+            path,
+            stat,
+            reads: true,
+            writes: true,
+            appends: false,
+            is_own: false,
+        })
+    };
+    mapped.filter_map(file_of).collect()
 }
 
 impl Recording {
