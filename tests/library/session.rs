@@ -3,14 +3,14 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::{library, log, verb};
 use crate::support::{
-    BINARY, MECHANISMS, PATIENCE, Place, Terminal, User, assert_same, descendants, describe, kill, scan,
-    tracer_of, wait,
+    BINARY, MECHANISMS, PATIENCE, Place, Random, Terminal, User, assert_same, descendants, describe, kill,
+    scan, tracer_of, wait,
 };
 
 /// An agent without a mind: what it is told to write it writes itself, what it is told to run it has a shell run.
@@ -81,6 +81,14 @@ impl Agent {
         let mut answer = String::new();
         self.answers.read_line(&mut answer).unwrap();
         answer.trim_end().to_owned()
+    }
+
+    /// The same of a session that may be killed: whether it was done.
+    fn try_to_tell(&mut self, verb: &str, name: &str, rest: &str) -> bool {
+        let orders = self.orders.as_mut().unwrap();
+        let mut answer = String::new();
+        writeln!(orders, "{verb}\t{name}\t{rest}").is_ok()
+            && self.answers.read_line(&mut answer).is_ok_and(|length| length > 0)
     }
 
     fn order(&mut self, verb: &str, name: &str, rest: &str) {
@@ -482,5 +490,75 @@ fn when_the_tracing_process_is_killed_no_step_is_lost() {
         assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "before");
         let left: Vec<_> = scan(&place.work).into_keys().collect();
         assert!(!place.at("edited").exists() && !place.at("first").exists(), "{left:?}");
+    }
+}
+
+/// Kills the tracing process of a session, and its front if `both`, after so many milliseconds: what had ended is there,
+/// what ran is recovered, and undoing all of it gives back what was there before.
+fn kill_after(milliseconds: u64, both: bool, random: &mut Random) {
+    let place = Place::new();
+    (0..4).for_each(|number| place.write(&format!("f{number}"), format!("before {number}")));
+    let before = describe(&scan(&place.work), |_| false);
+    let mut agent = Agent::start(&place, &[]);
+    agent.tell("run", "", "true");
+    let front = i32::try_from(agent.process.id()).unwrap();
+    let tracer = descendants(front).iter().find_map(|process| tracer_of(*process)).unwrap();
+    let killer = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(milliseconds));
+        if both {
+            kill(front);
+        }
+        kill(tracer);
+    });
+    let mut done = Vec::new();
+    for number in 0.. {
+        let file = format!("f{}", random.below(6));
+        let (verb, line) = match random.below(5) {
+            0 => ("write", format!("edit {number}")),
+            1 => ("run", format!("echo {number} > {file}")),
+            2 => ("run", format!("echo {number} >> {file}; rm -f f{}", random.below(6))),
+            3 => ("run", format!("mkdir d{number}; mv {file} d{number}/moved")),
+            _ => ("run", format!("(echo {number} > {file}) & echo x{number} > g; wait")),
+        };
+        if !agent.try_to_tell(verb, &file, &line) {
+            break;
+        }
+        if verb == "run" {
+            done.push(line);
+        }
+    }
+    killer.join().unwrap();
+    let _ = wait(&mut agent.process);
+    for step in steps(&place).iter().filter(|step| step["state"] == "unrecovered") {
+        let directory = library(&place).join("snapshots").join(step["id"].as_str().unwrap());
+        let run = verb(&place, &["recover", &directory.display().to_string()]);
+        assert!(run.status == 0, "{run:?}");
+    }
+    let steps = steps(&place);
+    let lines: Vec<&str> = steps.iter().filter_map(|step| step["command"][2].as_str()).collect();
+    for line in &done {
+        assert!(lines.contains(&line.as_str()), "{line} is not in {lines:?}");
+    }
+    if steps.iter().any(|step| step["created"] != 0 || step["changed"] != 0 || step["deleted"] != 0) {
+        let run = verb(&place, &["undo", "--session", "s"]);
+        assert!(run.status == 0, "after {milliseconds} ms, both: {both}: {run:?} {steps:#?}");
+    }
+    assert_same(&describe(&scan(&place.work), |_| false), &before, &format!("{steps:#?}"));
+}
+
+#[test]
+fn kills_at_random_moments_lose_no_step() {
+    let mut random = Random::seeded();
+    for round in 0..6 {
+        kill_after(20 + random.below(250) as u64, round % 2 == 0, &mut random);
+    }
+}
+
+#[test]
+#[ignore = "slow: hundreds of kills"]
+fn slow_kills_at_random_moments_lose_no_step() {
+    let mut random = Random::seeded();
+    for round in 0..200 {
+        kill_after(10 + random.below(300) as u64, round % 2 == 0, &mut random);
     }
 }
