@@ -585,8 +585,9 @@ pub struct RestoreExtent {
 // Which session's recordings a verb may see.
 #[derive(Debug, Args, Default)]
 pub struct SessionAccess {
-    /// Only the recordings of this session, wherever they are [env: AGENT_SNAPSHOT_SESSION]
-    #[arg(long, value_name = "ID")]
+    /// Only the recordings of this session, wherever they are; without ID of the one that this is run in [env:
+    /// AGENT_SNAPSHOT_SESSION]
+    #[arg(long, value_name = "ID", num_args = 0..=1, default_missing_value = "")]
     pub session: Option<String>,
     /// Allow a recording of another session, which is written to the library's audit.jsonl
     #[arg(long)]

@@ -71,7 +71,8 @@ fn find_recording(word: &Path, access: &SessionAccess) -> Result<Entry, library:
 ///
 /// A session that was named is wanted wherever its recordings are.
 pub fn scope(access: &SessionAccess, all: bool) -> Scope {
-    let session = session(access.session.as_deref());
+    // Where there is no session, `--session` alone means one without recordings.
+    let session = session(access.session.as_deref()).or_else(|| access.session.clone());
     if all || access.session.is_some() { Scope { place: None, session } } else { Scope::here(session) }
 }
 
