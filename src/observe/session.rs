@@ -768,10 +768,10 @@ fn may_change(decoded: &DecodedSyscall) -> bool {
     changes || brings_files
 }
 
-/// The process group of a process that a shell has forked, if it is a job.
+/// The process group of a process that a shell has forked, if it is a job, or the shell has ended.
 fn group_of_job(process: Tid, shell: Tid) -> Option<Tid> {
     let group = getpgid(Some(pid(process))).ok()?;
-    (getpgid(Some(pid(shell))).ok()? != group).then(|| Tid(group.as_raw()))
+    (getpgid(Some(pid(shell))) != Ok(group)).then(|| Tid(group.as_raw()))
 }
 
 fn pid(process: Tid) -> Pid {

@@ -442,6 +442,21 @@ fn what_an_agent_removes_after_its_sandbox_is_no_edit() {
 }
 
 #[test]
+fn a_job_that_begins_after_its_shell_has_ended_is_a_step() {
+    let place = Place::new();
+    place.prepare("mkfifo go");
+    let session = [BINARY, "session", "--name", "s", "--"];
+    let Some(mut terminal) = Terminal::new(place, &session, &[]) else { return };
+    // Only the builtin waits: the first call that is seen comes when the shell has gone.
+    terminal.line("exec 3<> go; (trap '' HUP; read -u 3 x; touch late) & disown; echo up.", "up.");
+    let place = terminal.end();
+    place.prepare("echo > go");
+    let ended = |steps: &[Value]| steps.iter().any(|step| step["state"] == "ended" && step["created"] == 1);
+    let steps = until(&place, "it does not end", ended);
+    assert_eq!(title(steps.last().unwrap()), "command touch late +1~0-0");
+}
+
+#[test]
 fn a_shell_in_a_shell_has_jobs_of_its_own() {
     let place = Place::new();
     let session = [BINARY, "session", "--name", "s", "--"];
