@@ -61,9 +61,9 @@ const SANDBOXES: [&[u8]; 3] = [b"bwrap", b"codex-linux-sandbox", b"apply-seccomp
 
 /// The line that an agent wanted to be run, if it has wrapped that, or has a sandbox run it.
 pub fn wanted_line(command: &[Vec<u8>], processes: &[RecordedProcess]) -> Option<Vec<u8>> {
-    let line = given_line(command.iter().map(Vec::as_slice))?;
-    let plain = unwrapped(&line);
-    if plain == line { sandboxed_title(processes) } else { Some(plain) }
+    let line = given_line(command.iter().map(Vec::as_slice));
+    let plain = line.as_deref().map(unwrapped);
+    if plain == line { sandboxed_title(processes) } else { plain }
 }
 
 /// The line that an agent wanted to be run in a sandbox, by the processes of that: the first one that is wrapped as agents
@@ -256,6 +256,17 @@ mod tests {
         let [given] = [processes(&[&[OURS, "-c", "rm x"]])];
         assert_eq!(inner_line(direct[0], &given), Some(b"rm x".to_vec()));
         assert_eq!(inner_line(direct[1], &given), Some(b"rm x".to_vec()), "run -- agent-snapshot-bash");
+    }
+
+    #[test]
+    fn line_in_a_sandbox_is_wanted_wherever_the_shell_outside_has_the_words_for_it() {
+        let line = claude("rm -r src");
+        let sandbox = run(&["bwrap", "--", "bash", "-c", &line]);
+        let given = processes(&[&["bwrap", "--", "bash", "-c", &line], &["bash", "-c", &line]]);
+        for words in [vec!["sh", "-c", &sandbox], vec!["sh", "-c", "eval \"$1\"; exit $?", "sh", &sandbox]] {
+            let command: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
+            assert_eq!(wanted_line(&command, &given), Some(b"rm -r src".to_vec()), "{words:?}");
+        }
     }
 
     #[test]
