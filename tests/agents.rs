@@ -278,8 +278,14 @@ fn slow_agents_in_a_session() {
         let wanted = commands_of(&client);
         let commands: Vec<&Value> =
             log.iter().filter(|entry| entry["kind"] == "command" && wanted.contains(&title(entry))).collect();
-        let all: Vec<_> = log.iter().map(|entry| (&entry["kind"], title(entry))).collect();
-        assert_eq!(commands.iter().copied().map(title).collect::<Vec<_>>(), wanted, "{all:?}");
+        let all = || {
+            let shown = |entry: &Value| {
+                let words: Vec<String> = entry["command"].as_array().unwrap().iter().map(brief).collect();
+                format!("{} {}: {}", entry["kind"], brief(&entry["title"]), words.join(" | "))
+            };
+            log.iter().map(shown).collect::<Vec<_>>().join("\n")
+        };
+        assert_eq!(commands.iter().copied().map(title).collect::<Vec<_>>(), wanted, "{}", all());
         log.iter().for_each(|entry| assert_complete(&lab, entry));
         commands.iter().for_each(|entry| lab.assert_no_machinery(entry));
         assert_ne!(lab.state(), lab.before);
@@ -398,6 +404,12 @@ fn both(client: &Client, commands: &[&str], rules: &str) -> Option<Vec<String>> 
     assert_eq!(wired.given(), alone.given());
     assert_same(&wired.state(), &wired.before, client.name);
     Some(alone.given())
+}
+
+/// The beginning of a text, or of a value as JSON.
+fn brief(value: &Value) -> String {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    text.chars().take(200).collect()
 }
 
 /// The command line that the shell of a recording was given.

@@ -13,6 +13,7 @@ mod misfits;
 mod open_files;
 mod records;
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 
@@ -22,6 +23,7 @@ use self::open_files::OpenFiles;
 pub use self::records::Files;
 use self::records::mere_mount_points;
 pub(super) use self::records::{git_status, present_before, put};
+use super::calls::inherited::InheritedFile;
 use super::ledger::ChangesSinceInterim;
 use super::ledger::ids::NameId;
 use super::ledger::inodes::Content;
@@ -32,8 +34,8 @@ use super::recording::Recording;
 use super::resolve;
 use crate::git::{HeadBranch, ObservedRepository};
 use crate::snapshot::{
-    BlobOmitted, GitRepository, NetworkUse, PrivateMount, RecordedProcess, Suppressed, Told, Unrepeatable,
-    Warning, WarningKind,
+    BlobOmitted, GitRepository, NetworkUse, PrivateMount, RecordedProcess, Stat, Suppressed, Told,
+    Unrepeatable, Warning, WarningKind,
 };
 
 /// What a recording has come to.
@@ -58,6 +60,17 @@ pub struct Recorded<'a> {
     pub blobs: io::Result<Option<File>>,
     /// The records.
     pub files: Files<'a>,
+}
+
+/// The files that a recording has left open, as they were then.
+#[derive(Debug, Default)]
+pub struct Settled(HashMap<Vec<u8>, Stat>);
+
+impl Settled {
+    /// Whether a file is as it was left, if it is one of these.
+    pub fn has(&self, file: &InheritedFile) -> bool {
+        self.0.get(file.path()).is_none_or(|left| left.same_content(&file.stat()))
+    }
 }
 
 impl Recorder {
@@ -266,6 +279,20 @@ impl Recording {
         let afters = Examiner::new(self).examine_all(names).afters;
         self.byte_store.capture.release_files();
         self.goes_on_from(Interim { afters, open });
+    }
+
+    /// Takes the states of all that the tree has changed, or has open: what is changed from now on without a call of the
+    /// tree is not its own.
+    pub fn settle(&mut self) -> Settled {
+        self.take_interim_states();
+        let Some(interim) = &mut self.interim else { return Settled::default() };
+        let open = std::mem::replace(&mut interim.open, OpenFiles::none());
+        let names = &self.ledger.names;
+        let open_now = interim.afters.iter().filter_map(|(name, after)| {
+            let (path, stat) = (names.path(*name), after.stat(*name, &self.ledger)?);
+            open.may_contain(path, stat.identity()).then(|| (path.to_vec(), stat))
+        });
+        Settled(open_now.collect())
     }
 
     fn goes_on_from(&mut self, interim: Interim) {

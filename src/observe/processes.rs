@@ -87,6 +87,8 @@ pub struct ProcessTraits {
     pub shares_working_directory: bool,
     /// Whether it executes our own program, whose changes are not the tree's.
     pub own_program: OwnProgram,
+    /// Whether it may have an io_uring, through which it changes files without a call.
+    pub has_io_uring: bool,
 }
 
 impl ProcessTraits {

@@ -11,6 +11,7 @@ use super::calls::changes::Pending;
 use super::calls::own_program::own_programs;
 use super::calls::read_only::StartDirectory;
 use super::capture::Capture;
+use super::finish::Settled;
 use super::git_state::GitStateChanges;
 use super::ledger::Ledger;
 use super::ledger::ids::ProcessId;
@@ -177,6 +178,9 @@ impl Recorder {
                 state.compare_credentials(caller);
             }
             state.journal_process(id);
+            if traits.has_io_uring {
+                state.warn_of_io_uring(caller);
+            }
             for file in files {
                 state.inherit(process, file);
             }
@@ -191,9 +195,16 @@ impl Recorder {
         });
     }
 
-    /// Takes the states of what its processes have changed, if a call that another recording observes may change that.
-    pub fn yield_to(&self, caller: Caller, call: &SyscallEntry<'_>) {
-        self.guarded((), |state| state.yield_to(caller, call));
+    /// Takes the states of what its processes have changed, or have open, if a call that another recording observes may
+    /// change that; whether it may.
+    pub fn yield_to(&self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
+        self.guarded(false, |state| state.yield_to(caller, call))
+    }
+
+    /// Takes the states of all that its processes have changed, or have open: what is changed from now on without a call
+    /// of theirs is not theirs.
+    pub fn settle(&self) -> Settled {
+        self.guarded(Settled::default(), Recording::settle)
     }
 
     /// Ends the recording: the tree is gone.
@@ -343,6 +354,13 @@ impl Recording {
         if is_own { self.prepare_own_call(caller, call) } else { self.prepare(caller, call) }
     }
 
+    fn warn_of_io_uring(&mut self, caller: Caller) {
+        let process = self.processes.id(caller.tgid);
+        self.warnings.lost(WarningKind::IoUring, Some(process), || {
+            format!("process {} uses io_uring, whose operations are not seen", caller.tgid)
+        });
+    }
+
     /// Judges a call that matters beyond its paths; none where its result is wanted all the same.
     pub fn special(
         &mut self,
@@ -359,9 +377,7 @@ impl Recording {
                 });
                 return Some(Decision::Refuse(Errno(libc::ENOSYS)));
             }
-            Special::IoUring => self.warnings.lost(WarningKind::IoUring, Some(process), || {
-                format!("process {who} uses io_uring, whose operations are not seen")
-            }),
+            Special::IoUring => self.warn_of_io_uring(caller),
             Special::Ptrace => self.warnings.note(WarningKind::NestedTracer, Some(process), || {
                 format!("process {who} called ptrace, which is refused for processes that are recorded")
             }),

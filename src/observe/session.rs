@@ -8,11 +8,14 @@
 //! program only reads is not recorded.
 //!
 //! Knows which process is of which step, and nothing of paths and contents: those are for the [`Recorder`] of each step.
-//! Neighbour: `commands/record/steps.rs` starts and commits the recordings.
+//! Neighbours: `edits.rs` keeps the edits that have not ended, `commands/record/steps.rs` starts and commits the
+//! recordings.
 //!
-//! The lock on the edit comes before the one on the members, and neither is taken under that of a recorder.
+//! The lock on the edits comes before the one on the members, and neither is taken under that of a recorder.
 
-use std::collections::{HashMap, HashSet};
+mod edits;
+
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,20 +24,20 @@ use nix::errno::Errno as Error;
 use nix::sys::signal::killpg;
 use nix::unistd::{Pid, getpgid};
 
+use self::edits::{Edit, Edits, may_change};
 use super::calls::changes::Pending;
 use super::calls::inherited::{self, InheritedFile};
+use super::finish::Settled;
 use super::mounts::{ServedDevices, ServedWatch};
 use super::processes::{ProcessTraits, Rights};
 use super::recorder::{Events, Recorder};
-use crate::snapshot::{Exec, SnapshotKind};
+use crate::snapshot::{Exec, SnapshotKind, WarningKind};
 use crate::trace::memory::{ARGV_LIMIT, Memory as _};
 use crate::trace::observer::{Caller, Decision, Errno, Observer, SyscallEntry};
 use crate::trace::sys::Tid;
-use crate::trace::syscalls::{DecodedSyscall, Effect, FileRef, Special};
+use crate::trace::syscalls::{Effect, FileRef, Special};
 use crate::trace::wait_status::End;
 
-/// How long after its last change an edit is over.
-const QUIET: Duration = Duration::from_secs(2);
 /// How often it is asked whether a process group still exists.
 const POLL: Duration = Duration::from_millis(5);
 /// How long after the end of its last process a job may get another one, if its shell has not waited for it.
@@ -147,8 +150,6 @@ struct Running {
     end: Option<End>,
     /// Since when none of them lives.
     empty: Option<Instant>,
-    /// Whether the execve that it begins with has not ended yet.
-    is_starting: bool,
 }
 
 #[derive(Default)]
@@ -159,21 +160,24 @@ struct Members {
     last: u32,
 }
 
-struct Edit {
-    step: Arc<dyn Step>,
-    /// The processes that its recorder knows.
-    known: HashSet<Tid, foldhash::fast::RandomState>,
-    /// How many of their calls will report a result.
-    in_flight: usize,
-    /// When a call came that may change something.
-    changed: Option<Instant>,
-}
-
 /// What is kept of a call, with the step that it is of.
 pub struct Routed {
     step: Arc<dyn Step>,
     pending: Pending,
-    is_edit: bool,
+    of: CallOf,
+}
+
+/// Whose a call is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CallOf {
+    /// The program's.
+    Edit,
+    /// A command's.
+    Command,
+    /// The execve that a command begins with.
+    Beginning,
+    /// A command's that may change what the program has changed, or has open.
+    CommandInEdit,
 }
 
 /// The observer of a session.
@@ -186,7 +190,7 @@ pub struct Session {
     served: ServedDevices,
     mounted: Mutex<ServedWatch>,
     members: Mutex<Members>,
-    edit: Mutex<Option<Edit>>,
+    edits: Mutex<Edits>,
     /// Told when an edit has changed something, or a job has no living process.
     woken: Condvar,
     has_empty_jobs: AtomicBool,
@@ -199,6 +203,8 @@ pub struct Session {
 /// Where a call goes.
 enum Route {
     Step(Arc<dyn Step>),
+    /// It is the execve that this one begins with.
+    Beginning(Arc<dyn Step>),
     Program,
     Unrecorded,
 }
@@ -219,7 +225,7 @@ impl Session {
             served,
             mounted: Mutex::new(mounted),
             members: Mutex::default(),
-            edit: Mutex::default(),
+            edits: Mutex::default(),
             woken: Condvar::new(),
             has_empty_jobs: AtomicBool::new(false),
             beginning: Mutex::default(),
@@ -231,28 +237,27 @@ impl Session {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn edit(&self) -> MutexGuard<'_, Option<Edit>> {
-        self.edit.lock().unwrap_or_else(PoisonError::into_inner)
+    fn edits(&self) -> MutexGuard<'_, Edits> {
+        self.edits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Ends edits and jobs in time, for as long as this process lives.
     pub fn keep_time(&self) {
         loop {
-            let edit = self.edit();
-            let until_quiet = |changed: Instant| QUIET.saturating_sub(changed.elapsed());
-            let quiet = edit.as_ref().and_then(|edit| edit.changed).map(until_quiet);
+            let edits = self.edits();
+            let quiet = edits.current.as_ref().and_then(Edit::quiet_in);
             let jobs = self.has_empty_jobs.load(Ordering::SeqCst).then_some(POLL);
-            let wait =
-                quiet.into_iter().chain(jobs).min().unwrap_or(Duration::MAX).max(Duration::from_millis(1));
-            let waited = self.woken.wait_timeout(edit, wait);
-            drop(waited);
+            let wait = quiet.into_iter().chain(jobs).min().unwrap_or(Duration::MAX);
+            if !wait.is_zero() {
+                drop(self.woken.wait_timeout(edits, wait));
+            }
             self.end_jobs(|running| {
                 let gone = running.group.is_none_or(|group| killpg(pid(group), None) == Err(Error::ESRCH));
                 gone || running.empty.is_some_and(|since| since.elapsed() >= JOB_PATIENCE)
             });
-            let is_quiet = |edit: &Edit| edit.changed.is_some_and(|changed| changed.elapsed() >= QUIET);
-            if self.edit().as_ref().is_some_and(is_quiet) {
-                self.cut();
+            let mut edits = self.edits();
+            if edits.current.as_ref().and_then(Edit::quiet_in) == Some(Duration::ZERO) {
+                self.cut(&mut edits, || {});
             }
         }
     }
@@ -260,9 +265,7 @@ impl Session {
     /// Ends what is left at the end of the session.
     pub fn close(&self) {
         self.end_jobs(|_| true);
-        if let Some(edit) = self.edit().take() {
-            edit.step.end(None);
-        }
+        self.edits().take_all().iter().for_each(|edit| edit.step.end(None));
     }
 
     /// Where a call of a process goes; a step is begun if it begins with this call.
@@ -338,13 +341,13 @@ impl Session {
     /// Begins a step with a process of the program; as a job, with its shell and process group.
     fn begin(&self, process: Tid, argv: Vec<Vec<u8>>, job: Option<(Tid, Tid)>, executes: bool) -> Route {
         self.end_jobs(|_| true);
-        self.cut();
-        let begun = self.steps.begin(Beginning {
+        let beginning = Beginning {
             kind: SnapshotKind::Command,
             argv,
             cwd: working_directory(process),
             shell: job.map(|(shell, _)| image(shell).argv),
-        });
+        };
+        let begun = self.cut(&mut self.edits(), || self.steps.begin(beginning));
         let mut members = self.members();
         let Some(step) = begun else {
             if let Some(member) = members.processes.get_mut(&process) {
@@ -361,17 +364,18 @@ impl Session {
             last: process,
             end: None,
             empty: None,
-            is_starting: job.is_none(),
         };
         members.running.insert(number, running);
         drop(members);
         self.join(process, number, &step, executes);
-        Route::Step(step)
+        if job.is_none() { Route::Beginning(step) } else { Route::Step(step) }
     }
 
     /// Makes a process of the program one of a step, before or without an execve.
     fn join(&self, process: Tid, number: u32, step: &Arc<dyn Step>, executes: bool) {
-        let traits = self.members().processes.get(&process).map(|member| member.traits).unwrap_or_default();
+        let traits = self.traits_of(process);
+        // A ring is closed by an execve.
+        let traits = ProcessTraits { has_io_uring: traits.has_io_uring && !executes, ..traits };
         let files = inherited::files_of(process, executes, &self.served_by_tree());
         step.recorder().adopt(process, image(process), traits, &files);
         if let Some(member) = self.members().processes.get_mut(&process) {
@@ -412,20 +416,22 @@ impl Session {
         }
     }
 
-    /// Ends the edit, if no call of it is in flight. What the program has open for writing it may change at any time,
-    /// and the next edit begins with it.
-    fn cut(&self) {
-        let mut edit = self.edit();
-        if let Some(over) = edit.take_if(|edit| edit.in_flight == 0) {
-            over.step.end(None);
-            let open = self.files_of_program();
-            if !open.is_empty() {
-                *edit = self.begin_edit(open);
-            }
+    /// Ends the edit, once its calls in flight have ended, and does something before the next one. What the program has
+    /// open for writing it may change at any time, and the next edit begins with it.
+    fn cut<T>(&self, edits: &mut Edits, between: impl FnOnce() -> T) -> T {
+        let Some(over) = edits.current.take() else { return between() };
+        let settled = over.step.recorder().settle();
+        edits.end(over);
+        let done = between();
+        let open = self.files_of_program();
+        if !open.is_empty() {
+            edits.current = self.begin_edit(open, &settled);
         }
+        done
     }
 
-    /// The files that the program has open for writing, by process.
+    /// The files that the program has open for writing, by process; also the processes that may change any without a
+    /// call.
     fn files_of_program(&self) -> Vec<(Tid, ProcessTraits, Vec<InheritedFile>)> {
         let is_of_program = |(process, member): (&Tid, &Member)| {
             matches!(member.place, Place::Program(_)).then_some((*process, member.traits))
@@ -437,22 +443,35 @@ impl Session {
             let files = files.filter(|file| file.is_written() && !self.steps.leave_out(file.path()));
             (process, traits, files.map(InheritedFile::as_own).collect::<Vec<_>>())
         });
-        open.filter(|(_, _, files)| !files.is_empty()).collect()
+        open.filter(|(_, traits, files)| traits.has_io_uring || !files.is_empty()).collect()
     }
 
-    fn begin_edit(&self, open: Vec<(Tid, ProcessTraits, Vec<InheritedFile>)>) -> Option<Edit> {
+    /// Begins an edit with what the program has open, of which the last edit has left some as it is in `settled`.
+    fn begin_edit(
+        &self,
+        open: Vec<(Tid, ProcessTraits, Vec<InheritedFile>)>,
+        settled: &Settled,
+    ) -> Option<Edit> {
         let step = self.steps.begin(Beginning {
             kind: SnapshotKind::Edit,
             argv: image(self.root).argv,
             cwd: working_directory(self.root),
             shell: None,
         })?;
-        let mut known = HashSet::default();
+        let mut edit = Edit::new(step);
         for (process, traits, files) in open {
-            step.recorder().adopt(process, image(process), traits, &files);
-            known.insert(process);
+            for path in files.iter().filter(|file| !settled.has(file)).map(InheritedFile::path) {
+                edit.step.recorder().lost(
+                    WarningKind::ExternalChange,
+                    &format!(
+                        "{} was written while one edit ended and the next began",
+                        String::from_utf8_lossy(path)
+                    ),
+                );
+            }
+            edit.adopt(process, image(process), traits, &files);
         }
-        Some(Edit { step, known, in_flight: 0, changed: None })
+        Some(edit)
     }
 
     /// Decides about a call of the program itself.
@@ -468,34 +487,38 @@ impl Session {
                 })
             }
             Some(Special::Landlock) => self.set_traits(caller, |traits| traits.rights = Rights::Others),
+            Some(Special::IoUring) => self.set_traits(caller, |traits| traits.has_io_uring = true),
             _ => {}
         }
-        if !may_change(decoded) {
+        let traits = self.traits_of(caller.tgid);
+        if !may_change(decoded, traits.in_foreign_mount_namespace) {
             return Decision::Continue;
         }
         self.end_jobs(|_| true);
-        let mut current = self.edit();
-        let Some(edit) = self.edit_of(caller.tgid, &mut current) else { return Decision::Continue };
-        edit.changed = Some(Instant::now());
-        self.let_others_yield(&edit.step, caller, call);
-        let decision = edit.step.recorder().on_entry(caller, call);
-        edit.in_flight += usize::from(matches!(decision, Decision::AwaitResult(_)));
+        let mut edits = self.edits();
+        let Edits { current, ending } = &mut *edits;
+        let Some(edit) = self.edit_of(caller.tgid, current) else { return Decision::Continue };
+        self.let_others_yield(ending, &edit.step, caller, call);
+        let decision = edit.on_entry(caller, call);
         let step = Arc::clone(&edit.step);
         self.woken.notify_all();
-        route(decision, step, true)
+        route(decision, step, CallOf::Edit)
     }
 
     /// The edit, begun if there is none, whose recorder knows a process.
     fn edit_of<'e>(&self, process: Tid, current: &'e mut Option<Edit>) -> Option<&'e mut Edit> {
         if current.is_none() {
-            *current = self.begin_edit(self.files_of_program());
+            *current = self.begin_edit(self.files_of_program(), &Settled::default());
         }
         let edit = current.as_mut()?;
-        if edit.known.insert(process) {
-            let traits = self.members().processes.get(&process).map(|member| member.traits);
-            edit.step.recorder().adopt(process, image(process), traits.unwrap_or_default(), &[]);
+        if !edit.knows(process) {
+            edit.adopt(process, image(process), self.traits_of(process), &[]);
         }
         Some(edit)
+    }
+
+    fn traits_of(&self, process: Tid) -> ProcessTraits {
+        self.members().processes.get(&process).map(|member| member.traits).unwrap_or_default()
     }
 
     fn set_traits(&self, caller: Caller, set: impl FnOnce(&mut ProcessTraits)) {
@@ -505,39 +528,57 @@ impl Session {
     }
 
     /// Notes that a call has ended; a step is dropped that was to begin with it, if it failed.
-    fn call_ended(&self, caller: Caller, step: &Arc<dyn Step>, is_edit: bool, succeeded: bool) {
-        if is_edit {
-            if let Some(edit) = self.edit().as_mut().filter(|edit| Arc::ptr_eq(&edit.step, step)) {
-                edit.in_flight = edit.in_flight.saturating_sub(1);
-            }
-            return;
+    fn call_ended(&self, caller: Caller, step: &Arc<dyn Step>, of: CallOf, succeeded: bool) {
+        match of {
+            CallOf::Edit => return self.edits().call_ended(step),
+            // What it has renamed the program has open by another name now.
+            CallOf::CommandInEdit => return self.cut(&mut self.edits(), || {}),
+            CallOf::Beginning if !succeeded => {}
+            CallOf::Beginning | CallOf::Command => return,
         }
         let mut members = self.members();
         let Members { processes, running, .. } = &mut *members;
         let Some(member) = processes.get_mut(&caller.tgid) else { return };
         let Place::Step(number) = member.place else { return };
-        let Some(starting) = running.get_mut(&number).filter(|running| running.is_starting) else { return };
-        starting.is_starting = false;
-        if succeeded {
-            return;
-        }
         running.remove(&number);
         member.place = Place::Program(Role::Program);
         drop(members);
         step.discard();
     }
 
-    /// Has the steps take the states of what they have changed and this call of another one may change, too.
-    fn let_others_yield(&self, step: &Arc<dyn Step>, caller: Caller, call: &SyscallEntry<'_>) {
+    /// Prepares the others for a call of a command.
+    fn prepare_for(&self, step: &Arc<dyn Step>, caller: Caller, call: &SyscallEntry<'_>) -> CallOf {
+        if !may_change(call.decoded, self.traits_of(caller.tgid).in_foreign_mount_namespace) {
+            return CallOf::Command;
+        }
+        self.end_jobs(|_| true);
+        let edits = self.edits();
+        self.let_others_yield(&edits.ending, step, caller, call);
+        match &edits.current {
+            Some(edit) if edit.step.recorder().yield_to(caller, call) => CallOf::CommandInEdit,
+            _ => CallOf::Command,
+        }
+    }
+
+    /// Has the other steps take the states of what they have changed and this call may change, too.
+    fn let_others_yield(
+        &self,
+        ending: &[Edit],
+        step: &Arc<dyn Step>,
+        caller: Caller,
+        call: &SyscallEntry<'_>,
+    ) {
         let members = self.members();
         let others = members.running.values().filter(|running| !Arc::ptr_eq(&running.step, step));
         let others: Vec<_> = others.map(|running| Arc::clone(&running.step)).collect();
         drop(members);
-        others.iter().for_each(|other| other.recorder().yield_to(caller, call));
+        for other in others.iter().chain(ending.iter().map(|edit| &edit.step)) {
+            other.recorder().yield_to(caller, call);
+        }
     }
 
-    /// Tells the step of a process, or the edit that knows it, of something.
-    fn tell(&self, process: Tid, tell: impl FnOnce(&Recorder)) {
+    /// Tells the step of a process, or the edits that know it, of something.
+    fn tell(&self, process: Tid, tell: impl Fn(&Recorder)) {
         let members = self.members();
         let step = match members.processes.get(&process).map(|member| member.place) {
             Some(Place::Step(number)) => members.running.get(&number).map(|one| Arc::clone(&one.step)),
@@ -547,18 +588,17 @@ impl Session {
         if let Some(step) = step {
             return tell(step.recorder());
         }
-        if let Some(edit) = self.edit().as_ref().filter(|edit| edit.known.contains(&process)) {
-            tell(edit.step.recorder());
-        }
+        let edits = self.edits();
+        edits.all().filter(|edit| edit.knows(process)).for_each(|edit| tell(edit.step.recorder()));
     }
 
     /// Tells every step, and an edit in any case.
     fn tell_all(&self, tell: impl Fn(&Recorder)) {
         let running: Vec<_> = self.members().running.values().map(|one| Arc::clone(&one.step)).collect();
         running.iter().for_each(|step| tell(step.recorder()));
-        if let Some(edit) = self.edit_of(self.root, &mut self.edit()) {
-            tell(edit.step.recorder());
-        }
+        let mut edits = self.edits();
+        self.edit_of(self.root, &mut edits.current);
+        edits.all().for_each(|edit| tell(edit.step.recorder()));
     }
 }
 
@@ -568,16 +608,10 @@ impl Observer for Session {
     fn on_entry(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Routed> {
         match self.route(caller, call) {
             Route::Step(step) => {
-                if may_change(call.decoded) {
-                    self.end_jobs(|_| true);
-                    self.let_others_yield(&step, caller, call);
-                    if let Some(edit) = self.edit().as_ref() {
-                        edit.step.recorder().yield_to(caller, call);
-                    }
-                }
-                let decision = step.recorder().on_entry(caller, call);
-                route(decision, step, false)
+                let of = self.prepare_for(&step, caller, call);
+                route(step.recorder().on_entry(caller, call), step, of)
             }
+            Route::Beginning(step) => route(step.recorder().on_entry(caller, call), step, CallOf::Beginning),
             Route::Program if call.decoded.is_read_only() => Decision::Continue,
             Route::Program => self.on_own_entry(caller, call),
             Route::Unrecorded => Decision::Continue,
@@ -586,9 +620,9 @@ impl Observer for Session {
 
     fn on_result(&self, caller: Caller, routed: Routed, result: Option<i64>) {
         let succeeded = result.is_none_or(|result| result >= 0);
-        let Routed { step, pending, is_edit } = routed;
+        let Routed { step, pending, of } = routed;
         step.recorder().on_result(caller, pending, result);
-        self.call_ended(caller, &step, is_edit, succeeded);
+        self.call_ended(caller, &step, of, succeeded);
     }
 
     fn unreadable(&self, caller: Caller, name: &'static str) {
@@ -598,7 +632,7 @@ impl Observer for Session {
             Some(Place::Unrecorded) => {}
             // It may have been a change.
             Some(Place::Program(_)) | None => {
-                if let Some(edit) = self.edit_of(caller.tgid, &mut self.edit()) {
+                if let Some(edit) = self.edit_of(caller.tgid, &mut self.edits().current) {
                     edit.step.recorder().unreadable(caller, name);
                 }
             }
@@ -610,12 +644,13 @@ impl Observer for Session {
     }
 
     fn executed(&self, caller: Caller, routed: Option<Routed>) {
-        if let Some(Routed { step, pending, is_edit }) = routed {
+        let process = caller.tgid;
+        self.set_traits(caller, |traits| (traits.shares_memory, traits.has_io_uring) = (false, false));
+        if let Some(Routed { step, pending, of }) = routed {
             step.recorder().executed(caller, Some(pending));
-            self.call_ended(caller, &step, is_edit, true);
+            self.call_ended(caller, &step, of, true);
             return;
         }
-        let process = caller.tgid;
         let place = self.members().processes.get(&process).map(|member| member.place);
         if let Some(Place::Program(role)) = place {
             let new = image(process);
@@ -625,11 +660,10 @@ impl Observer for Session {
                 (_, Launch::Shell) => Role::Shell,
                 _ => Role::Program,
             };
-            self.set_traits(caller, |traits| traits.shares_memory = false);
             if let Some(member) = self.members().processes.get_mut(&process) {
                 member.place = Place::Program(role);
             }
-            self.tell(process, |recorder| recorder.changed_image(process, new));
+            self.tell(process, |recorder| recorder.changed_image(process, new.clone()));
         } else {
             self.tell(process, |recorder| recorder.executed(caller, None));
         }
@@ -682,10 +716,7 @@ impl Observer for Session {
 
     fn ended(&self, process: Tid, end: End) {
         self.tell(process, |recorder| recorder.ended(process, end));
-        if let Some(edit) = self.edit().as_mut() {
-            // Its number may be another's.
-            edit.known.remove(&process);
-        }
+        self.edits().process_ended(process);
         let mut members = self.members();
         let mut over = None;
         if let Some(Member { place: Place::Step(number), .. }) = members.processes.remove(&process)
@@ -712,7 +743,7 @@ impl Observer for Session {
             running.step.end(running.end);
         }
         if !has_program {
-            self.cut();
+            self.cut(&mut self.edits(), || {});
         }
         self.events.ended(process, end);
     }
@@ -734,11 +765,11 @@ impl Observer for Session {
     }
 }
 
-fn route(decision: Decision<Pending>, step: Arc<dyn Step>, is_edit: bool) -> Decision<Routed> {
+fn route(decision: Decision<Pending>, step: Arc<dyn Step>, of: CallOf) -> Decision<Routed> {
     match decision {
         Decision::Continue => Decision::Continue,
         Decision::MayWait => Decision::MayWait,
-        Decision::AwaitResult(pending) => Decision::AwaitResult(Routed { step, pending, is_edit }),
+        Decision::AwaitResult(pending) => Decision::AwaitResult(Routed { step, pending, of }),
         Decision::Refuse(errno) => Decision::Refuse(errno),
         Decision::Postpone => Decision::Postpone,
     }
@@ -746,26 +777,6 @@ fn route(decision: Decision<Pending>, step: Arc<dyn Step>, is_edit: bool) -> Dec
 
 fn executes(call: &SyscallEntry<'_>) -> bool {
     call.decoded.accesses.iter().any(|access| access.effect == Effect::Execute)
-}
-
-/// Whether a call of the program may change something, so that an edit begins with it.
-fn may_change(decoded: &DecodedSyscall) -> bool {
-    let is_device = |file: &FileRef| matches!(file, FileRef::Path { path, .. } if path.starts_with(b"/dev/"));
-    let changes = decoded.accesses.iter().any(|access| match access.effect {
-        Effect::Execute | Effect::ChangeDirectory | Effect::ChangeRoot | Effect::MountPoint => false,
-        _ => !access.is_read_only() && !is_device(&access.file),
-    });
-    let brings_files = matches!(
-        decoded.special,
-        Some(
-            Special::IoUring
-                | Special::UnnamedOpen { .. }
-                | Special::Received { .. }
-                | Special::Unmodelled
-                | Special::Compat
-        )
-    );
-    changes || brings_files
 }
 
 /// The process group of a process that a shell has forked, if it is a job, or the shell has ended.

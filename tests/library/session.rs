@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use agent_snapshot::snapshot::{Snapshot, SnapshotKind};
 use serde_json::Value;
 
 use super::{library, log, verb};
@@ -15,7 +16,7 @@ use crate::support::{
 
 /// An agent without a mind: what it is told to write it writes itself, what it is told to run it has a shell run.
 const AGENT: &str = r#"
-import ctypes, os, subprocess, sys
+import ctypes, os, subprocess, sys, threading
 running, files = {}, {}
 for line in sys.stdin:
     verb, name, rest = line.rstrip("\n").split("\t")
@@ -34,6 +35,21 @@ for line in sys.stdin:
         ctypes.memmove(files[name], rest.encode(), len(rest))
     elif verb == "append":
         files[name].write(rest.encode())
+    elif verb == "descriptor":
+        rest = files[name].fileno()
+    elif verb == "wait for a reader":
+        threading.Thread(target=lambda: open(name, "w").close()).start()
+    elif verb == "write on":
+        running[name] = True
+        def write_on(name):
+            while running[name]:
+                files[name].write(b".")
+        threading.Thread(target=write_on, args=(name,)).start()
+    elif verb == "stop":
+        running[name] = False
+    elif verb == "ring":
+        # io_uring_setup
+        ctypes.CDLL(None).syscall(425, 8, ctypes.create_string_buffer(120))
     elif verb == "remove":
         os.unlink(name)
     elif verb == "run":
@@ -194,10 +210,12 @@ fn a_command_that_can_not_be_executed_is_no_step() {
     assert_eq!(agent.tell("exec", "", "./bash -c true"), "8");
     // Programs without a shell are the agent's own.
     assert_eq!(agent.tell("exec", "", "touch own"), "0");
+    // What fails later says nothing of the command.
+    agent.tell("run", "", "echo > none/x; echo > made");
     agent.end();
-    assert_eq!(titles(&place), ["edit edit own +1~0-0"]);
+    assert_eq!(titles(&place), ["edit edit own +1~0-0", "command sh -c echo > none/x; echo > made +1~0-0"]);
     let left = fs::read_dir(library(&place).join("snapshots")).unwrap().count();
-    assert_eq!(left, 1);
+    assert_eq!(left, 2);
 }
 
 #[test]
@@ -296,6 +314,125 @@ fn what_is_written_through_a_mapping_is_of_the_edit_in_which_it_is_written() {
         verb(&place, &["undo", edit["id"].as_str().unwrap()]).expect(0);
         assert_eq!(fs::read_to_string(place.at("data")).unwrap(), left);
     }
+}
+
+/// Has an agent change a file that a command has made, after it has waited for something since before.
+#[track_caller]
+fn later_edit_is_undone_first(wait_for: impl Fn(&Place, &mut Agent), end: impl Fn(&Place, &mut Agent)) {
+    let place = Place::new();
+    place.write("log", "0");
+    let mut agent = Agent::start(&place, &[]);
+    wait_for(&place, &mut agent);
+    let before = scan(&place.work);
+    agent.tell("write", "first", "1");
+    agent.tell("run", "", "echo step > a");
+    agent.tell("write", "a", "own");
+    agent.tell("run", "", "true; :");
+    end(&place, &mut agent);
+    agent.end();
+    let changed: Vec<_> = titles(&place).into_iter().filter(|title| !title.ends_with("+0~0-0")).collect();
+    let expected = ["edit edit first +1~0-0", "command sh -c echo step > a +1~0-0", "edit edit a +0~1-0"];
+    assert_eq!(changed, expected);
+    verb(&place, &["undo", "--session", "s"]).expect(0);
+    let no_time = |_: &[u8]| false;
+    assert_same(&describe(&scan(&place.work), no_time), &describe(&before, no_time), "undone");
+}
+
+#[test]
+fn an_edit_is_later_than_the_command_before_it_though_a_file_is_open_all_the_time() {
+    later_edit_is_undone_first(|_, agent| drop(agent.tell("open", "log", "")), |_, _| {});
+}
+
+#[test]
+fn an_edit_is_later_than_the_command_before_it_though_a_call_has_not_returned() {
+    let wait_for = |place: &Place, agent: &mut Agent| {
+        place.prepare("mkfifo fifo");
+        agent.tell("wait for a reader", "fifo", "");
+    };
+    later_edit_is_undone_first(wait_for, |place, _| drop(fs::read(place.at("fifo")).unwrap()));
+}
+
+#[test]
+fn what_is_written_to_an_open_file_that_a_command_renames_is_of_an_edit() {
+    let place = Place::new();
+    place.write("log", "0");
+    let mut agent = Agent::start(&place, &[]);
+    agent.tell("open", "log", "");
+    agent.tell("append", "log", "1");
+    agent.tell("run", "", "mv log old");
+    agent.tell("append", "log", "2");
+    agent.tell("run", "", "true; :");
+    agent.end();
+    let steps = steps(&place);
+    let changed: Vec<_> = steps.iter().filter(|step| !title(step).ends_with("+0~0-0")).collect();
+    let expected = ["edit edit log +0~1-0", "command sh -c mv log old +1~0-1", "edit edit old +0~1-0"];
+    assert_eq!(changed.iter().map(|step| title(step)).collect::<Vec<_>>(), expected);
+    assert_eq!(fs::read_to_string(place.at("old")).unwrap(), "012");
+    for (step, (name, text)) in changed.iter().rev().zip([("old", "01"), ("log", "01"), ("log", "0")]) {
+        verb(&place, &["undo", step["id"].as_str().unwrap()]).expect(0);
+        assert_eq!(fs::read_to_string(place.at(name)).unwrap(), text);
+    }
+}
+
+#[test]
+fn what_is_written_between_two_edits_is_a_gap() {
+    let place = Place::new();
+    place.write("log", "");
+    let mut agent = Agent::start(&place, &[]);
+    agent.tell("open", "log", "");
+    agent.tell("write on", "log", "");
+    for _ in 0..20 {
+        agent.tell("run", "", "true");
+    }
+    agent.tell("stop", "log", "");
+    agent.end();
+    let snapshots = library(&place).join("snapshots");
+    let mut edits: Vec<Snapshot> = fs::read_dir(snapshots)
+        .unwrap()
+        .map(|entry| Snapshot::open(&entry.unwrap().path()).unwrap())
+        .collect();
+    edits.retain(|snapshot| snapshot.header().kind == SnapshotKind::Edit);
+    edits.sort_by_key(|snapshot| snapshot.header().step);
+    assert!(edits.len() > 1);
+    let log =
+        |snapshot: &Snapshot| snapshot.files().iter().find(|file| file.path.ends_with(b"/log")).cloned();
+    for pair in edits.windows(2) {
+        let [Some(one), Some(next)] = [log(&pair[0]), log(&pair[1])] else { continue };
+        assert!(one.after == next.before || !pair[1].header().complete, "{:?} {:?}", one.after, next.before);
+    }
+}
+
+#[test]
+fn what_is_changed_by_a_name_in_dev_is_an_edit() {
+    let place = Place::new();
+    place.write("log", "0");
+    let mut agent = Agent::start(&place, &[]);
+    agent.tell("open", "log", "");
+    let descriptor = agent.tell("descriptor", "log", "");
+    agent.tell("run", "", "true");
+    agent.tell("write", "/dev/null", "nothing");
+    agent.tell("write", &format!("/dev/fd/{descriptor}"), "1");
+    agent.tell("run", "", "true");
+    agent.tell("write", &format!("/dev/..{}", place.at("made").display()), "1");
+    agent.end();
+    let edits: Vec<_> = titles(&place).into_iter().filter(|title| title.starts_with("edit")).collect();
+    assert_eq!(edits, ["edit edit log +0~1-0", "edit edit made +1~0-0"]);
+}
+
+#[test]
+fn no_edit_of_a_program_with_an_io_uring_is_complete() {
+    let place = Place::new();
+    let mut agent = Agent::start(&place, &["--allow-io-uring"]);
+    agent.tell("run", "", "true");
+    agent.tell("ring", "", "");
+    agent.tell("run", "", "true");
+    agent.tell("write", "made", "1");
+    agent.tell("run", "", "true");
+    agent.end();
+    let told: Vec<_> = steps(&place).iter().map(|step| (title(step), step["incomplete"] == true)).collect();
+    let command = || ("command sh -c true +0~0-0".to_owned(), false);
+    let edit = |name: &str, created: u32| (format!("edit edit{name} +{created}~0-0"), true);
+    assert_eq!(told, [command(), edit("", 0), command(), edit(" made", 1), command(), edit("", 0)]);
 }
 
 #[test]
@@ -439,6 +576,21 @@ fn what_an_agent_removes_after_its_sandbox_is_no_edit() {
         ["edit edit guarded +1~0-0", "command sh -c true +0~0-0", "edit edit guarded +0~0-1"]
     );
     assert!(steps(&place).iter().all(|step| step["incomplete"].is_null()));
+}
+
+#[test]
+fn what_a_program_changes_in_its_own_mount_namespace_is_a_complete_edit() {
+    let place = Place::new();
+    if !place.can_run(&["bwrap", "--bind", "/", "/", "true"]) {
+        return;
+    }
+    let mut agent = Agent::start(&place, &[]);
+    agent.tell("open", "log", "");
+    let work = place.work.display();
+    agent.tell("exec", "", &format!("bwrap --bind / / --bind {work} /mnt touch /mnt/made"));
+    agent.end();
+    let [edit] = &*steps(&place) else { panic!("{:?}", titles(&place)) };
+    assert_eq!((title(edit).as_str(), &edit["incomplete"]), ("edit edit log, made +2~0-0", &Value::Null));
 }
 
 #[test]

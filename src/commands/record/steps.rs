@@ -235,20 +235,6 @@ struct SessionStep {
     bundle: BundleWriter,
 }
 
-impl SessionStep {
-    fn remove(&self) {
-        let _ = self.directory.discard_unfinished();
-        self.directory.made().clone().remove();
-        // Numbers have no gaps where one step follows the other.
-        let _ = self.state.begun.compare_exchange(
-            self.number,
-            self.number - 1,
-            Ordering::SeqCst,
-            Ordering::SeqCst,
-        );
-    }
-}
-
 impl Step for SessionStep {
     fn recorder(&self) -> &Recorder {
         &self.recorder
@@ -270,7 +256,7 @@ impl Step for SessionStep {
                     _ => counts.commands += 1,
                 }
             }
-            Ok(false) => self.remove(),
+            Ok(false) => return self.discard(),
             Err(error) => {
                 let place = self.directory.real_path().display();
                 self.state.say(&format!(
@@ -282,8 +268,17 @@ impl Step for SessionStep {
     }
 
     fn discard(&self) {
-        self.remove();
+        // Before another step has the number.
         self.state.duplicates.ended(self.number);
+        let _ = self.directory.discard_unfinished();
+        self.directory.made().clone().remove();
+        // Numbers have no gaps where one step follows the other.
+        let _ = self.state.begun.compare_exchange(
+            self.number,
+            self.number - 1,
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
     }
 }
 

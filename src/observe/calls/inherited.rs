@@ -11,7 +11,7 @@ use crate::observe::ledger::apply::{Change, Kind};
 use crate::observe::mounts::ServedDevices;
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve::{self, view};
-use crate::snapshot::{Operation, Operations};
+use crate::snapshot::{Operation, Operations, Stat};
 use crate::trace::sys::{InheritedFd, Tid};
 
 /// Up to this size, the old bytes are kept of a file that the command itself has opened for appending.
@@ -56,6 +56,11 @@ impl InheritedFile {
     /// The path by which it was opened.
     pub fn path(&self) -> &[u8] {
         &self.path
+    }
+
+    /// What it was found as.
+    pub fn stat(&self) -> Stat {
+        (&self.stat).into()
     }
 
     /// Whether what it stands for is a regular file that may be written through it.

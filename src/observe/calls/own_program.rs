@@ -127,8 +127,9 @@ impl Recording {
         Decision::AwaitResult(Pending::of_own_call(call.name, special, id, own))
     }
 
-    /// Takes the states of what this tree has changed, before a call of another one that is recorded changes that, too.
-    pub fn yield_to(&mut self, caller: Caller, call: &SyscallEntry<'_>) {
+    /// Takes the states of what this tree has changed, or has open, before a call of another one that is recorded changes
+    /// that, too; whether it may.
+    pub fn yield_to(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
         let located = self.locate_all(caller, call);
         let is_known = || {
             let places = located.iter().filter_map(|(_, place)| place.as_ref().ok());
@@ -144,6 +145,7 @@ impl Recording {
         if has_changed {
             self.take_interim_states();
         }
+        has_changed
     }
 
     /// Whether a place has changed by a call of the tree since states were last taken.

@@ -46,6 +46,11 @@ impl OpenFiles {
         OpenFiles::Known(found)
     }
 
+    /// None.
+    pub fn none() -> OpenFiles {
+        OpenFiles::Known(Found::default())
+    }
+
     /// Whether the file at `path` with these numbers may be one of them.
     pub fn may_contain(&self, path: &[u8], identity: (u64, u64)) -> bool {
         match self {
