@@ -25,7 +25,7 @@ const PROGRAMS: [(&str, &[&str]); 14] = [
 
 /// What Claude Code and its sandbox keep in the directory for temporary files; `UID` stands for the user's number.
 const TEMPORARY: [&str; 5] =
-    ["claude-UID", "claude-http-*.sock", "cc-socks", "cc-daemon-UID", "srt-mux-*.sock"];
+    ["claude-UID", "claude-http-*.sock", "cc-socks*", "cc-daemon-UID", "srt-mux-*.sock"];
 
 /// What shells keep of what is typed.
 const HISTORIES: [&str; 5] =

@@ -282,15 +282,15 @@ impl Recording {
     }
 
     /// Takes the states of all that the tree has changed, or has open: what is changed from now on without a call of the
-    /// tree is not its own.
-    pub fn settle(&mut self) -> Settled {
+    /// tree is not its own. Tells those of what it has open, or, with `all`, of all files.
+    pub fn settle(&mut self, all: bool) -> Settled {
         self.take_interim_states();
         let Some(interim) = &mut self.interim else { return Settled::default() };
         let open = std::mem::replace(&mut interim.open, OpenFiles::none());
         let names = &self.ledger.names;
         let open_now = interim.afters.iter().filter_map(|(name, after)| {
             let (path, stat) = (names.path(*name), after.stat(*name, &self.ledger)?);
-            open.may_contain(path, stat.identity()).then(|| (path.to_vec(), stat))
+            (all || open.may_contain(path, stat.identity())).then(|| (path.to_vec(), stat))
         });
         Settled(open_now.collect())
     }

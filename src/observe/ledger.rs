@@ -50,6 +50,10 @@ pub struct Ledger {
     pub notes_seen: bool,
     /// The states that were found at the end, or meanwhile, of what is not as before.
     pub found: FoundStates,
+    /// When calls have changed each name first and last, in microseconds since 1970, if that is noted.
+    pub change_times: Option<HashMap<NameId, (u64, u64), foldhash::fast::RandomState>>,
+    /// When the recording began, in microseconds since 1970.
+    began_us: u64,
     /// What was changed since interim states were taken.
     pub(super) changes_since_interim: Option<ChangesSinceInterim>,
 }
@@ -63,10 +67,23 @@ pub struct ChangesSinceInterim {
     pub inodes: HashSet<InodeId, foldhash::fast::RandomState>,
 }
 
+fn now_us() -> u64 {
+    u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default()
+}
+
 impl Ledger {
     /// An empty ledger, which notes what is learnt of each name before it is changed, if `notes_seen`.
     pub fn new(notes_seen: bool) -> Ledger {
-        Ledger { notes_seen, ..Ledger::default() }
+        Ledger { notes_seen, began_us: now_us(), ..Ledger::default() }
+    }
+
+    /// Notes that a name is changed now.
+    fn note_change_time(&mut self, name: NameId) {
+        // What was changed before that was noted has been changed at any time.
+        let first = if self.changes(name) > 0 { self.began_us } else { now_us() };
+        if let Some(times) = &mut self.change_times {
+            times.entry(name).or_insert((first, 0)).1 = now_us();
+        }
     }
 
     /// Notes that `process` has mounted something on a path.

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::calls::changes::Pending;
+use super::calls::inherited::InheritedFile;
 use super::calls::own_program::own_programs;
 use super::calls::read_only::StartDirectory;
 use super::capture::Capture;
@@ -106,7 +107,7 @@ impl Recorder {
             watched,
             served,
         } = options;
-        let recording = Recording {
+        let mut recording = Recording {
             allow_io_uring,
             masks_arguments: secrets.is_some(),
             own_programs: own_programs(),
@@ -128,6 +129,8 @@ impl Recorder {
             mounts: Mounts::watch(served),
             interim: None,
         };
+        // Another recording of the session may have seen it mounted.
+        recording.set_served();
         let path_changes = Arc::clone(recording.ledger.in_flight.path_changes());
         Recorder { path_changes, state: Mutex::new(Some(RecorderState { recording, failure: None })), events }
     }
@@ -151,7 +154,7 @@ impl Recorder {
     }
 
     /// Notes the regular files on descriptors that the command inherits, before it runs.
-    pub fn inherit(&self, command: Tid, files: &[super::calls::inherited::InheritedFile]) {
+    pub fn inherit(&self, command: Tid, files: &[InheritedFile]) {
         self.guarded((), |state| {
             state.mounts.watch_process(command);
             for file in files {
@@ -162,13 +165,7 @@ impl Recorder {
 
     /// Begins with a process that has run before as a part of what `image` executes; these are the files that it has
     /// open.
-    pub fn adopt(
-        &self,
-        process: Tid,
-        image: Exec,
-        traits: ProcessTraits,
-        files: &[super::calls::inherited::InheritedFile],
-    ) {
+    pub fn adopt(&self, process: Tid, image: Exec, traits: ProcessTraits, files: &[InheritedFile]) {
         self.guarded((), |state| {
             state.mounts.watch_process(process);
             let id = state.processes.adopt(process, state.masked(image), traits);
@@ -202,9 +199,31 @@ impl Recorder {
     }
 
     /// Takes the states of all that its processes have changed, or have open: what is changed from now on without a call
-    /// of theirs is not theirs.
-    pub fn settle(&self) -> Settled {
-        self.guarded(Settled::default(), Recording::settle)
+    /// of theirs is not theirs. Tells those of what they have open, or, with `all`, of all files.
+    pub fn settle(&self, all: bool) -> Settled {
+        self.guarded(Settled::default(), |state| state.settle(all))
+    }
+
+    /// Whether its processes have changed a file, or may be changing it.
+    pub fn has_changed(&self, file: &InheritedFile) -> bool {
+        self.guarded(false, |state| {
+            let ledger = &state.ledger;
+            let by_name = ledger.names.find(file.path()).is_some_and(|name| ledger.changes(name) > 0);
+            let inode = ledger.inodes.find(file.stat().identity());
+            by_name || inode.is_some_and(|inode| ledger.inodes.get(inode).changes > 0)
+        })
+    }
+
+    /// Notes when each path is changed, from now on: another recording may change it at the same time.
+    pub fn note_change_times(&self) {
+        self.guarded((), |state| {
+            state.ledger.change_times.get_or_insert_default();
+        });
+    }
+
+    /// Notes that a call which another recording observes may have changed the mounts.
+    pub fn mounts_changed(&self, caller: Caller) {
+        self.guarded((), |state| state.mounts_changed(caller, "", None));
     }
 
     /// Ends the recording: the tree is gone.

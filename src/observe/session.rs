@@ -77,6 +77,8 @@ pub trait Steps: Send + Sync {
     fn begin(&self, beginning: Beginning) -> Option<Arc<dyn Step>>;
     /// Whether a file is none of the session's: the rules leave it out, or it was open before.
     fn leave_out(&self, path: &[u8]) -> bool;
+    /// Whether a file was open before the session.
+    fn was_open(&self, path: &[u8]) -> bool;
     /// Whether io_uring is let through, unseen.
     fn allow_io_uring(&self) -> bool;
 }
@@ -128,7 +130,7 @@ enum Role {
 enum Place {
     Program(Role),
     Step(u32),
-    /// Of a command whose recording could not be started.
+    /// Of a command whose recording could not be started, or what is to execute the program.
     Unrecorded,
 }
 
@@ -165,6 +167,8 @@ pub struct Routed {
     step: Arc<dyn Step>,
     pending: Pending,
     of: CallOf,
+    /// Whether it mounts or unmounts something.
+    mounts: bool,
 }
 
 /// Whose a call is.
@@ -347,28 +351,41 @@ impl Session {
             cwd: working_directory(process),
             shell: job.map(|(shell, _)| image(shell).argv),
         };
-        let begun = self.cut(&mut self.edits(), || self.steps.begin(beginning));
-        let mut members = self.members();
-        let Some(step) = begun else {
-            if let Some(member) = members.processes.get_mut(&process) {
-                member.place = Place::Unrecorded;
+        let begun = self.cut(&mut self.edits(), || {
+            let step = self.steps.begin(beginning);
+            match &step {
+                Some(step) => self.begin_with(process, step, job.map(|(_, group)| group), executes),
+                None => self.set_place(process, Place::Unrecorded),
             }
-            return Route::Unrecorded;
-        };
+            step
+        });
+        match begun {
+            Some(step) if job.is_none() => Route::Beginning(step),
+            Some(step) => Route::Step(step),
+            None => Route::Unrecorded,
+        }
+    }
+
+    /// Begins a step with a process of the program.
+    fn begin_with(&self, process: Tid, step: &Arc<dyn Step>, group: Option<Tid>, executes: bool) {
+        let mut members = self.members();
         members.last += 1;
         let number = members.last;
-        let running = Running {
-            step: Arc::clone(&step),
-            group: job.map(|(_, group)| group),
-            living: 1,
-            last: process,
-            end: None,
-            empty: None,
-        };
+        let step_of = Arc::clone(step);
+        let running = Running { step: step_of, group, living: 1, last: process, end: None, empty: None };
         members.running.insert(number, running);
         drop(members);
-        self.join(process, number, &step, executes);
-        if job.is_none() { Route::Beginning(step) } else { Route::Step(step) }
+        self.note_what_runs_beside(step);
+        self.join(process, number, step, executes);
+    }
+
+    /// Has a step that begins and the commands that run note when each changes what.
+    fn note_what_runs_beside(&self, step: &Arc<dyn Step>) {
+        let others = self.running_but(step);
+        others.iter().for_each(|other| other.recorder().note_change_times());
+        if !others.is_empty() {
+            step.recorder().note_change_times();
+        }
     }
 
     /// Makes a process of the program one of a step, before or without an execve.
@@ -376,10 +393,16 @@ impl Session {
         let traits = self.traits_of(process);
         // A ring is closed by an execve.
         let traits = ProcessTraits { has_io_uring: traits.has_io_uring && !executes, ..traits };
-        let files = inherited::files_of(process, executes, &self.served_by_tree());
-        step.recorder().adopt(process, image(process), traits, &files);
+        let files = inherited::files_of(process, executes, &self.served_by_tree()).into_iter();
+        // What the program has opened is of the session.
+        let files = files.map(|file| if self.steps.was_open(file.path()) { file } else { file.as_own() });
+        step.recorder().adopt(process, image(process), traits, &files.collect::<Vec<_>>());
+        self.set_place(process, Place::Step(number));
+    }
+
+    fn set_place(&self, process: Tid, place: Place) {
         if let Some(member) = self.members().processes.get_mut(&process) {
-            member.place = Place::Step(number);
+            member.place = place;
         }
     }
 
@@ -411,28 +434,56 @@ impl Session {
         let is_left = members.running.values().any(|one| one.empty.is_some());
         self.has_empty_jobs.store(is_left, Ordering::SeqCst);
         drop(members);
-        for (_, running) in over {
-            running.step.end(running.end);
-        }
+        over.iter().for_each(|(_, running)| self.end_command(running));
     }
 
     /// Ends the edit, once its calls in flight have ended, and does something before the next one. What the program has
     /// open for writing it may change at any time, and the next edit begins with it.
     fn cut<T>(&self, edits: &mut Edits, between: impl FnOnce() -> T) -> T {
-        let Some(over) = edits.current.take() else { return between() };
-        let settled = over.step.recorder().settle();
-        edits.end(over);
+        let over = edits.current.take();
+        let is_open = over.is_some() || edits.yields;
+        let settled = over.map(|over| {
+            let settled = over.step.recorder().settle(false);
+            edits.end(over);
+            settled
+        });
         let done = between();
-        let open = self.files_of_program();
-        if !open.is_empty() {
-            edits.current = self.begin_edit(open, &settled);
+        if is_open {
+            self.begin_next(edits, &settled.unwrap_or_default());
         }
         done
     }
 
-    /// The files that the program has open for writing, by process; also the processes that may change any without a
-    /// call.
-    fn files_of_program(&self) -> Vec<(Tid, ProcessTraits, Vec<InheritedFile>)> {
+    /// Begins an edit with what the program has open, if that is anything.
+    fn begin_next(&self, edits: &mut Edits, settled: &Settled) {
+        let open = self.files_of_program(edits);
+        if !open.is_empty() {
+            edits.current = self.begin_edit(open, settled);
+        }
+    }
+
+    /// Ends a command. What it has changed and the program has open is the program's again.
+    fn end_command(&self, running: &Running) {
+        let mut edits = self.edits();
+        if !edits.yields {
+            drop(edits);
+            return running.step.end(running.end);
+        }
+        let settled = running.step.recorder().settle(true);
+        if let Some(over) = edits.current.take() {
+            over.step.recorder().settle(false);
+            edits.end(over);
+        }
+        self.begin_next(&mut edits, &settled);
+        drop(edits);
+        running.step.end(running.end);
+    }
+
+    /// The files that the program has open for writing, by process, but for those that a command is changing; also the
+    /// processes that may change any without a call.
+    fn files_of_program(&self, edits: &mut Edits) -> Vec<(Tid, ProcessTraits, Vec<InheritedFile>)> {
+        let running: Vec<_> = self.members().running.values().map(|one| Arc::clone(&one.step)).collect();
+        edits.yields = false;
         let is_of_program = |(process, member): (&Tid, &Member)| {
             matches!(member.place, Place::Program(_)).then_some((*process, member.traits))
         };
@@ -441,6 +492,11 @@ impl Session {
         let open = of_program.into_iter().map(|(process, traits)| {
             let files = inherited::files_of(process, false, &served).into_iter();
             let files = files.filter(|file| file.is_written() && !self.steps.leave_out(file.path()));
+            let files = files.filter(|file| {
+                let is_changing = running.iter().any(|step| step.recorder().has_changed(file));
+                edits.yields |= is_changing;
+                !is_changing
+            });
             (process, traits, files.map(InheritedFile::as_own).collect::<Vec<_>>())
         });
         open.filter(|(_, traits, files)| traits.has_io_uring || !files.is_empty()).collect()
@@ -458,6 +514,7 @@ impl Session {
             cwd: working_directory(self.root),
             shell: None,
         })?;
+        self.note_what_runs_beside(&step);
         let mut edit = Edit::new(step);
         for (process, traits, files) in open {
             for path in files.iter().filter(|file| !settled.has(file)).map(InheritedFile::path) {
@@ -496,21 +553,22 @@ impl Session {
         }
         self.end_jobs(|_| true);
         let mut edits = self.edits();
-        let Edits { current, ending } = &mut *edits;
-        let Some(edit) = self.edit_of(caller.tgid, current) else { return Decision::Continue };
-        self.let_others_yield(ending, &edit.step, caller, call);
-        let decision = edit.on_entry(caller, call);
+        let Some(edit) = self.edit_of(caller.tgid, &mut edits) else { return Decision::Continue };
         let step = Arc::clone(&edit.step);
+        self.let_others_yield(&edits.ending, &step, caller, call);
+        let Some(edit) = &mut edits.current else { return Decision::Continue };
+        let decision = edit.on_entry(caller, call);
         self.woken.notify_all();
-        route(decision, step, CallOf::Edit)
+        route(decision, step, CallOf::Edit, call)
     }
 
     /// The edit, begun if there is none, whose recorder knows a process.
-    fn edit_of<'e>(&self, process: Tid, current: &'e mut Option<Edit>) -> Option<&'e mut Edit> {
-        if current.is_none() {
-            *current = self.begin_edit(self.files_of_program(), &Settled::default());
+    fn edit_of<'e>(&self, process: Tid, edits: &'e mut Edits) -> Option<&'e mut Edit> {
+        if edits.current.is_none() {
+            let open = self.files_of_program(edits);
+            edits.current = self.begin_edit(open, &Settled::default());
         }
-        let edit = current.as_mut()?;
+        let edit = edits.current.as_mut()?;
         if !edit.knows(process) {
             edit.adopt(process, image(process), self.traits_of(process), &[]);
         }
@@ -568,13 +626,25 @@ impl Session {
         caller: Caller,
         call: &SyscallEntry<'_>,
     ) {
-        let members = self.members();
-        let others = members.running.values().filter(|running| !Arc::ptr_eq(&running.step, step));
-        let others: Vec<_> = others.map(|running| Arc::clone(&running.step)).collect();
-        drop(members);
+        let others = self.running_but(step);
         for other in others.iter().chain(ending.iter().map(|edit| &edit.step)) {
             other.recorder().yield_to(caller, call);
         }
+    }
+
+    /// The commands that run, but for one.
+    fn running_but(&self, step: &Arc<dyn Step>) -> Vec<Arc<dyn Step>> {
+        let members = self.members();
+        let others = members.running.values().filter(|running| !Arc::ptr_eq(&running.step, step));
+        others.map(|running| Arc::clone(&running.step)).collect()
+    }
+
+    /// Tells all steps but one of something.
+    fn for_others(&self, step: &Arc<dyn Step>, tell: impl Fn(&Recorder)) {
+        let edits = self.edits();
+        self.running_but(step).iter().for_each(|other| tell(other.recorder()));
+        let edits = edits.all().filter(|edit| !Arc::ptr_eq(&edit.step, step));
+        edits.for_each(|edit| tell(edit.step.recorder()));
     }
 
     /// Tells the step of a process, or the edits that know it, of something.
@@ -597,7 +667,7 @@ impl Session {
         let running: Vec<_> = self.members().running.values().map(|one| Arc::clone(&one.step)).collect();
         running.iter().for_each(|step| tell(step.recorder()));
         let mut edits = self.edits();
-        self.edit_of(self.root, &mut edits.current);
+        self.edit_of(self.root, &mut edits);
         edits.all().for_each(|edit| tell(edit.step.recorder()));
     }
 }
@@ -609,9 +679,11 @@ impl Observer for Session {
         match self.route(caller, call) {
             Route::Step(step) => {
                 let of = self.prepare_for(&step, caller, call);
-                route(step.recorder().on_entry(caller, call), step, of)
+                route(step.recorder().on_entry(caller, call), step, of, call)
             }
-            Route::Beginning(step) => route(step.recorder().on_entry(caller, call), step, CallOf::Beginning),
+            Route::Beginning(step) => {
+                route(step.recorder().on_entry(caller, call), step, CallOf::Beginning, call)
+            }
             Route::Program if call.decoded.is_read_only() => Decision::Continue,
             Route::Program => self.on_own_entry(caller, call),
             Route::Unrecorded => Decision::Continue,
@@ -620,8 +692,11 @@ impl Observer for Session {
 
     fn on_result(&self, caller: Caller, routed: Routed, result: Option<i64>) {
         let succeeded = result.is_none_or(|result| result >= 0);
-        let Routed { step, pending, of } = routed;
+        let Routed { step, pending, of, mounts } = routed;
         step.recorder().on_result(caller, pending, result);
+        if mounts {
+            self.for_others(&step, |other| other.mounts_changed(caller));
+        }
         self.call_ended(caller, &step, of, succeeded);
     }
 
@@ -632,7 +707,7 @@ impl Observer for Session {
             Some(Place::Unrecorded) => {}
             // It may have been a change.
             Some(Place::Program(_)) | None => {
-                if let Some(edit) = self.edit_of(caller.tgid, &mut self.edits().current) {
+                if let Some(edit) = self.edit_of(caller.tgid, &mut self.edits()) {
                     edit.step.recorder().unreadable(caller, name);
                 }
             }
@@ -646,12 +721,15 @@ impl Observer for Session {
     fn executed(&self, caller: Caller, routed: Option<Routed>) {
         let process = caller.tgid;
         self.set_traits(caller, |traits| (traits.shares_memory, traits.has_io_uring) = (false, false));
-        if let Some(Routed { step, pending, of }) = routed {
+        if let Some(Routed { step, pending, of, .. }) = routed {
             step.recorder().executed(caller, Some(pending));
             self.call_ended(caller, &step, of, true);
             return;
         }
-        let place = self.members().processes.get(&process).map(|member| member.place);
+        let place = match self.members().processes.get(&process).map(|member| member.place) {
+            Some(Place::Unrecorded) if process == self.root => Some(Place::Program(Role::Program)),
+            place => place,
+        };
         if let Some(Place::Program(role)) = place {
             let new = image(process);
             let launch = self.steps.launch(&new.exe, &new.argv, is_at_terminal(process));
@@ -660,9 +738,7 @@ impl Observer for Session {
                 (_, Launch::Shell) => Role::Shell,
                 _ => Role::Program,
             };
-            if let Some(member) = self.members().processes.get_mut(&process) {
-                member.place = Place::Program(role);
-            }
+            self.set_place(process, Place::Program(role));
             self.tell(process, |recorder| recorder.changed_image(process, new.clone()));
         } else {
             self.tell(process, |recorder| recorder.executed(caller, None));
@@ -680,8 +756,8 @@ impl Observer for Session {
             None => (Place::Program(Role::Program), ProcessTraits::default()),
         };
         let own = ProcessTraits { shares_memory: false, shares_working_directory: false, ..traits };
-        let member =
-            processes.entry(process).or_insert(Member { place: Place::Program(Role::Program), traits: own });
+        let first = if process == self.root { Place::Unrecorded } else { Place::Program(Role::Program) };
+        let member = processes.entry(process).or_insert(Member { place: first, traits: own });
         if let Place::Program(_) = member.place {
             member.place = place;
             if let Place::Step(number) = place
@@ -739,9 +815,7 @@ impl Observer for Session {
         }
         let has_program = members.processes.values().any(|member| matches!(member.place, Place::Program(_)));
         drop(members);
-        if let Some(running) = over {
-            running.step.end(running.end);
-        }
+        over.iter().for_each(|running| self.end_command(running));
         if !has_program {
             self.cut(&mut self.edits(), || {});
         }
@@ -765,11 +839,19 @@ impl Observer for Session {
     }
 }
 
-fn route(decision: Decision<Pending>, step: Arc<dyn Step>, of: CallOf) -> Decision<Routed> {
+fn route(
+    decision: Decision<Pending>,
+    step: Arc<dyn Step>,
+    of: CallOf,
+    call: &SyscallEntry<'_>,
+) -> Decision<Routed> {
+    let mounts = || call.decoded.accesses.iter().any(|access| access.effect == Effect::MountPoint);
     match decision {
         Decision::Continue => Decision::Continue,
         Decision::MayWait => Decision::MayWait,
-        Decision::AwaitResult(pending) => Decision::AwaitResult(Routed { step, pending, of }),
+        Decision::AwaitResult(pending) => {
+            Decision::AwaitResult(Routed { step, pending, of, mounts: mounts() })
+        }
         Decision::Refuse(errno) => Decision::Refuse(errno),
         Decision::Postpone => Decision::Postpone,
     }

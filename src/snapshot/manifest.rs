@@ -556,6 +556,9 @@ pub struct FileRecord {
     /// Whether it is an empty file, or a directory in which nothing else was made, that a process has made only to
     /// mount something on it.
     pub mount_point: bool,
+    /// When it was changed first and last by a call, in microseconds since 1970, if another step of the session ran at
+    /// the same time.
+    pub changed_between_us: Option<(u64, u64)>,
     /// The path that was renamed to this one.
     pub renamed_from: Option<Vec<u8>>,
     /// The path that this one was renamed to.
@@ -584,6 +587,7 @@ impl FileRecord {
             inherited: false,
             changed_by_name: false,
             mount_point: false,
+            changed_between_us: None,
             renamed_from: None,
             renamed_to: None,
             before,

@@ -6,6 +6,7 @@
 //! has it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use super::blobs::Side;
 use super::change::PathEffect;
@@ -50,10 +51,19 @@ pub fn net(mut parts: Vec<Snapshot>) -> Result<Net, Error> {
     let mut chains = Chains::default();
     let records: Vec<_> = parts.iter_mut().map(|part| std::mem::take(&mut part.files)).collect();
     parts.iter_mut().for_each(|part| part.inputs = Vec::new());
+    let mut timed = Vec::new();
     for (number, records) in records.into_iter().enumerate() {
-        let records = records.into_iter().map(|record| self_contained(record, number)).collect();
-        chains.add(number, records, &parts);
+        chains.add_timed(&mut timed, started_us(&parts[number]), &parts);
+        let records = records.into_iter().map(|record| self_contained(record, number));
+        let (in_time, records): (Vec<_>, Vec<_>) =
+            records.partition(|record| record.changed_between_us.is_some());
+        let paths = || in_time.iter().chain(&records).map(|record| record.path.clone()).collect();
+        let paths: Arc<HashSet<Vec<u8>>> =
+            Arc::new(if in_time.is_empty() { HashSet::new() } else { paths() });
+        timed.extend(in_time.into_iter().map(|record| Timed { record, number, paths: Arc::clone(&paths) }));
+        chains.add(number, records, &paths, &parts);
     }
+    chains.add_timed(&mut timed, u64::MAX, &parts);
     let (oldest, newest) = (parts.first().ok_or_else(none)?, parts.last().ok_or_else(none)?);
     let mut header = newest.header().clone();
     header.started_at.clone_from(&oldest.header().started_at);
@@ -83,6 +93,19 @@ fn forget_objects_of_new_repositories(files: &mut [FileRecord]) {
     }
 }
 
+/// A record of a recording that ran at the same time as others, with the other paths of that.
+struct Timed {
+    record: FileRecord,
+    number: usize,
+    paths: Arc<HashSet<Vec<u8>>>,
+}
+
+/// When a recording began, in microseconds since 1970.
+fn started_us(part: &Snapshot) -> u64 {
+    let started = part.header().started_at.parse::<jiff::Timestamp>();
+    started.map_or(0, |at| u64::try_from(at.as_microsecond()).unwrap_or_default())
+}
+
 #[derive(Debug, Default)]
 struct Chains {
     links: BTreeMap<Vec<u8>, Link>,
@@ -99,28 +122,58 @@ struct Link {
     leaves_content: bool,
     /// The newest one that has changed it.
     newest: usize,
+    /// When that has changed it last, if others ran at the same time.
+    until: Option<u64>,
 }
 
 impl Chains {
-    fn add(&mut self, number: usize, mut records: Vec<FileRecord>, parts: &[Snapshot]) {
-        self.share_between_hard_links(number, &mut records);
+    /// Adds what was changed before a time, in that order.
+    fn add_timed(&mut self, timed: &mut Vec<Timed>, before: u64, parts: &[Snapshot]) {
+        let first = |one: &Timed| one.record.changed_between_us.unwrap_or_default().0;
+        timed.sort_by_key(first);
+        let count = timed.partition_point(|one| first(one) < before);
+        for Timed { record, number, paths } in timed.drain(..count) {
+            self.add(number, vec![record], &paths, parts);
+        }
+    }
+
+    fn add(
+        &mut self,
+        number: usize,
+        mut records: Vec<FileRecord>,
+        paths: &HashSet<Vec<u8>>,
+        parts: &[Snapshot],
+    ) {
+        self.share_between_hard_links(number, &mut records, paths);
         for record in records {
             // What the shell that started the command had redirected is not the command's change.
             let is_changed = PathEffect::of(&record).is_undone() && !record.is_inherited_alone();
             match self.links.get_mut(&record.path) {
                 Some(link) if link.is_changed && is_changed => {
-                    if !link.is_continued_by(&record) && !is_same_to_git(&link.record, &record, parts) {
+                    let overlap = link.until.zip(record.changed_between_us);
+                    let overlap = overlap.filter(|(until, (first, _))| first < until);
+                    let until = record.changed_between_us.map(|(_, last)| last);
+                    if until < overlap.map(|(until, _)| until) {
+                        // The one before it has changed it again.
+                        continue;
+                    }
+                    if overlap.is_none()
+                        && !link.is_continued_by(&record)
+                        && !is_same_to_git(&link.record, &record, parts)
+                    {
                         let path = record.path.clone();
                         self.breaks.push(ChainBreak { path, older: link.newest, newer: number });
                     }
                     link.append(record);
-                    link.newest = number;
+                    (link.newest, link.until) = (number, until);
                 }
                 Some(link) if link.is_changed => {}
                 _ => {
                     let leaves_content = leaves_content(&record);
                     let path = record.path.clone();
-                    self.links.insert(path, Link { record, is_changed, leaves_content, newest: number });
+                    let until = record.changed_between_us.map(|(_, last)| last);
+                    let link = Link { record, is_changed, leaves_content, newest: number, until };
+                    self.links.insert(path, link);
                 }
             }
         }
@@ -128,7 +181,12 @@ impl Chains {
 
     /// A file that a recording changed under one of its names has changed under those, too, that other recordings
     /// know it by.
-    fn share_between_hard_links(&mut self, number: usize, records: &mut [FileRecord]) {
+    fn share_between_hard_links(
+        &mut self,
+        number: usize,
+        records: &mut [FileRecord],
+        others: &HashSet<Vec<u8>>,
+    ) {
         let has_other_names =
             |record: &FileRecord| record.before.present().and_then(LinkedFile::of).is_some();
         if !records.iter().any(has_other_names) {
@@ -154,7 +212,7 @@ impl Chains {
                 if are_known_to_differ(&left, &content_id(record, Side::Before)) {
                     continue;
                 }
-                if changes_the_file && !paths.contains(other) {
+                if changes_the_file && !paths.contains(other) && !others.contains(other) {
                     link.append(record.clone());
                     (link.is_changed, link.newest) = (true, number);
                 }

@@ -1,5 +1,6 @@
 //! `session`: which steps there are of what an agent or a person does, and that each is undone by itself.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -35,6 +36,19 @@ for line in sys.stdin:
         ctypes.memmove(files[name], rest.encode(), len(rest))
     elif verb == "append":
         files[name].write(rest.encode())
+    elif verb == "close":
+        files.pop(name).close()
+    elif verb == "start into":
+        # The files that it opens for a command are not its own any more.
+        with open(name, "ab") as out:
+            running[name] = subprocess.Popen(["sh", "-c", rest], stdin=subprocess.DEVNULL, stdout=out)
+    elif verb == "survive":
+        if os.fork() == 0:
+            os.setsid()
+            if os.fork() == 0:
+                open("go").close()
+                open(name, "w").write(rest)
+            os._exit(0)
     elif verb == "descriptor":
         rest = files[name].fileno()
     elif verb == "wait for a reader":
@@ -330,9 +344,8 @@ fn later_edit_is_undone_first(wait_for: impl Fn(&Place, &mut Agent), end: impl F
     agent.tell("run", "", "true; :");
     end(&place, &mut agent);
     agent.end();
-    let changed: Vec<_> = titles(&place).into_iter().filter(|title| !title.ends_with("+0~0-0")).collect();
     let expected = ["edit edit first +1~0-0", "command sh -c echo step > a +1~0-0", "edit edit a +0~1-0"];
-    assert_eq!(changed, expected);
+    assert_eq!(changes(&place), expected);
     verb(&place, &["undo", "--session", "s"]).expect(0);
     let no_time = |_: &[u8]| false;
     assert_same(&describe(&scan(&place.work), no_time), &describe(&before, no_time), "undone");
@@ -372,6 +385,95 @@ fn what_is_written_to_an_open_file_that_a_command_renames_is_of_an_edit() {
         verb(&place, &["undo", step["id"].as_str().unwrap()]).expect(0);
         assert_eq!(fs::read_to_string(place.at(name)).unwrap(), text);
     }
+}
+
+/// The commands and edits that changed something, as they are called.
+fn changes(place: &Place) -> Vec<String> {
+    titles(place).into_iter().filter(|title| !title.ends_with("+0~0-0")).collect()
+}
+
+#[test]
+fn what_a_command_writes_to_a_file_that_the_program_has_open_is_of_the_command() {
+    let place = Place::new();
+    place.write("log", "0");
+    let before = scan(&place.work);
+    let mut agent = Agent::start(&place, &[]);
+    agent.tell("open", "log", "");
+    agent.tell("append", "log", "1");
+    agent.tell("run", "", "echo a >> log; echo b >> log; cp log copy");
+    agent.tell("append", "log", "2");
+    agent.tell("run", "", "true; :");
+    agent.tell("close", "log", "");
+    agent.tell("write", "last", "");
+    agent.end();
+    let expected = [
+        "edit edit log +0~1-0",
+        "command sh -c echo a >> log; echo b >> log; cp log copy +1~1-0",
+        "edit edit log +0~1-0",
+        "edit edit last +1~0-0",
+    ];
+    assert_eq!(changes(&place), expected);
+    verb(&place, &["undo", "--session", "s"]).expect(0);
+    let no_time = |_: &[u8]| false;
+    assert_same(&describe(&scan(&place.work), no_time), &describe(&before, no_time), "undone");
+}
+
+#[test]
+fn what_a_command_writes_to_a_file_that_the_program_opened_for_it_is_of_the_command() {
+    let place = Place::new();
+    place.write("log", "0\n");
+    place.prepare("mkfifo go");
+    let mut agent = Agent::start(&place, &[]);
+    agent.tell("start into", "log", "read -r line < go; echo $line; echo > done");
+    agent.tell("run", "", "echo > other");
+    fs::write(place.at("go"), "1\n").unwrap();
+    agent.tell("wait", "log", "");
+    agent.tell("run", "", "true; :");
+    agent.end();
+    assert_eq!(fs::read_to_string(place.at("log")).unwrap(), "0\n1\n");
+    let titles = changes(&place);
+    let expected = "command sh -c read -r line < go; echo $line; echo > done +1~1-0";
+    assert_eq!((titles.len(), &*titles[0]), (2, expected), "{titles:?}");
+    verb(&place, &["undo", "--session", "s"]).expect(0);
+    assert_eq!(fs::read_to_string(place.at("log")).unwrap(), "0\n");
+}
+
+#[test]
+fn what_outlives_the_program_is_of_an_edit() {
+    let place = Place::new();
+    place.prepare("mkfifo go");
+    let mut agent = Agent::start(&place, &[]);
+    agent.tell("survive", "late", "1");
+    agent.end();
+    assert!(titles(&place).is_empty());
+    place.prepare("echo > go");
+    until(&place, "it does not end", |steps| steps.len() == 1 && steps[0]["state"] == "ended");
+    assert_eq!(changes(&place), ["edit edit late +1~0-0"]);
+    assert!(steps(&place)[0].get("notes").is_none_or(|notes| notes == 0));
+    verb(&place, &["undo", "--session", "s"]).expect(0);
+    assert!(!place.at("late").exists());
+}
+
+#[test]
+fn what_a_command_serves_is_used_by_others() {
+    let place = Place::new();
+    place.prepare("mkdir lower upper work mnt; echo low > lower/a");
+    let mount = "fuse-overlayfs -o lowerdir=lower,upperdir=upper,workdir=work mnt";
+    if !place.can_run(&["sh", "-c", &format!("{mount} && umount mnt")]) {
+        return;
+    }
+    let mut agent = Agent::start(&place, &[]);
+    assert_eq!(agent.tell("run", "", mount), "0");
+    agent.tell("write", "mnt/a", "own");
+    assert_eq!(agent.tell("run", "", "grep -q own mnt/a && echo > mnt/b"), "0");
+    agent.tell("open", "mnt/c", "");
+    assert_eq!(agent.tell("run", "", "cat mnt/c > /dev/null && rm mnt/a"), "0");
+    agent.tell("close", "mnt/c", "");
+    assert_eq!(agent.tell("run", "", "umount mnt"), "0");
+    agent.end();
+    // What is not looked at is named.
+    assert!(steps(&place)[2]["incomplete"] == true, "{:#?}", steps(&place));
+    assert!(place.at("upper/b").exists());
 }
 
 #[test]
@@ -469,6 +571,54 @@ fn commands_at_once_are_told_apart() {
     verb(&place, &["undo", "--session", "s"]).expect(0);
     assert_eq!(fs::read_to_string(place.at("both")).unwrap(), "0");
     assert!(["a", "a2", "b", "b2"].iter().all(|name| !place.at(name).exists()));
+}
+
+/// Commands that run at the same time and do what they are told.
+fn in_turns(before: &[(&str, &str)], turns: &[(usize, &str)]) {
+    let place = Place::new();
+    before.iter().for_each(|(name, text)| place.write(name, *text));
+    let tree = describe(&scan(&place.work), |_| false);
+    let base = place.base().to_owned();
+    let mut agent = Agent::start(&place, &[]);
+    let mut going = BTreeMap::new();
+    for &(command, line) in turns {
+        if command == 0 {
+            agent.tell("run", "", line);
+            continue;
+        }
+        let [go, done] = ["go", "done"].map(|name| base.join(format!("{name}_{command}")));
+        let go = going.entry(command).or_insert_with(|| {
+            let (go, done) = (go.display(), done.display());
+            place.prepare(&format!("mkfifo {go} {done}"));
+            let follow = format!("while read -r line; do eval \"$line\"; echo > {done}; done < {go}");
+            agent.tell("start", &command.to_string(), &follow);
+            fs::OpenOptions::new().write(true).open(base.join(format!("go_{command}"))).unwrap()
+        });
+        writeln!(go, "{line}").unwrap();
+        fs::read(done).unwrap();
+    }
+    for command in going.keys().copied().collect::<Vec<_>>() {
+        going.remove(&command);
+        agent.tell("wait", &command.to_string(), "");
+    }
+    agent.end();
+    assert!(steps(&place).iter().all(|step| step["incomplete"].is_null()), "{:#?}", steps(&place));
+    verb(&place, &["undo", "--session", "s"]).expect(0);
+    assert_same(&describe(&scan(&place.work), |_| false), &tree, &format!("{turns:?}"));
+}
+
+#[test]
+fn commands_that_change_a_file_in_turns_are_undone_at_once() {
+    let f = [("f", "0\n")];
+    // The older one changes it after the newer one.
+    in_turns(&f, &[(1, ":"), (0, "touch f; echo x > x"), (1, "echo one > f")]);
+    in_turns(&f, &[(1, ":"), (0, "echo two > f; echo k > k"), (1, "echo one > f; rm k")]);
+    in_turns(&f, &[(1, ":"), (2, ":"), (2, "echo 2 > f"), (1, "echo 0 > f"), (2, "echo 2 > f")]);
+    in_turns(&[], &[(1, ":"), (2, "echo 2 > f"), (1, "rm f"), (2, "echo 2 > f")]);
+    // In both orders.
+    in_turns(&f, &[(1, "echo one > f"), (0, "echo two > f"), (1, "echo three > f")]);
+    in_turns(&f, &[(1, "echo 1 > f"), (2, "echo 2 > f"), (1, "echo 3 > f"), (2, "echo 4 > f")]);
+    in_turns(&f, &[(1, "rm f"), (2, "echo 2 > f"), (1, "mv f g"), (2, "echo 4 > f; rm g")]);
 }
 
 #[test]

@@ -161,7 +161,11 @@ impl SessionState {
         };
         let directory = Arc::new(directory);
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
-        let Beginning { kind, argv, cwd, shell } = beginning;
+        let Beginning { kind, argv, mut cwd, shell } = beginning;
+        if cwd.is_empty() {
+            // The program has ended.
+            cwd.clone_from(&self.setup.start_cwd);
+        }
         let header = step_header(&self.setup, id, number, kind, argv, cwd);
         let state = Arc::clone(self);
         let say = Box::new(move |note: &str| {
@@ -215,8 +219,11 @@ impl Steps for SessionSteps {
     }
 
     fn leave_out(&self, path: &[u8]) -> bool {
-        let setup = &self.0.setup;
-        setup.ignore.covering(path).is_some() || setup.inherited.files.iter().any(|file| file.path() == path)
+        self.0.setup.ignore.covering(path).is_some() || self.was_open(path)
+    }
+
+    fn was_open(&self, path: &[u8]) -> bool {
+        self.0.setup.inherited.files.iter().any(|file| file.path() == path)
     }
 
     fn allow_io_uring(&self) -> bool {

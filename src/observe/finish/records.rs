@@ -85,6 +85,7 @@ impl Files<'_> {
             inherited: name.inherited,
             changed_by_name: name.inherited && name.changed_by_name,
             mount_point: self.mount_points.contains(&id),
+            changed_between_us: self.ledger.change_times.as_ref().and_then(|times| times.get(&id).copied()),
             renamed_from: path_of(names.renamed_from(id)),
             renamed_to: path_of(names.renamed_to(id)),
             before: if matches!(after, After::NotKept) { State::NotKept } else { self.before(name) },

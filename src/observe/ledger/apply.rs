@@ -60,6 +60,9 @@ impl Ledger {
             }
             changes.inodes.extend(inode.filter(|_| in_place));
         }
+        if let Some(name) = name.filter(|_| self.change_times.is_some() && kind != Kind::Used) {
+            self.note_change_time(name);
+        }
         let is_recorded_now = name.is_some_and(|name| self.apply_to_name(name, kind, operations, by));
         match (kind, inode) {
             (_, None) | (Kind::Used, _) => {}

@@ -450,6 +450,7 @@ struct FileWire {
     changed_by_name: bool,
     #[serde(default)]
     mount_point: bool,
+    changed_between_us: Option<(u64, u64)>,
     renamed_from: Option<String>,
     renamed_from_bytes: Option<Exact>,
     renamed_to: Option<String>,
@@ -479,6 +480,7 @@ impl FileWire {
             inherited: self.inherited,
             changed_by_name: self.changed_by_name,
             mount_point: self.mount_point,
+            changed_between_us: self.changed_between_us,
             renamed_from: bytes_some("renamed_from", self.renamed_from, self.renamed_from_bytes)?,
             renamed_to: bytes_some("renamed_to", self.renamed_to, self.renamed_to_bytes)?,
             before,

@@ -331,6 +331,7 @@ const OPTIONAL_OF_A_RECORD: &[&str] = &[
     "inherited",
     "changed_by_name",
     "mount_point",
+    "changed_between_us",
     "renamed_to",
     "git",
     "git_after",
@@ -540,7 +541,7 @@ prop_compose! {
         path in path_bytes(),
         operations in prop::collection::vec(prop::sample::select(&Operation::ALL[..]), 0..4),
         uses in prop::collection::vec((any::<u32>(), prop::sample::select(&Operation::ALL[..]), maybe(path_bytes())), 0..3),
-        processes: Vec<u32>, process_count: Option<u32>, (inherited, changed_by_name, mount_point) in any::<(bool, bool, bool)>(),
+        processes: Vec<u32>, process_count: Option<u32>, (inherited, changed_by_name, mount_point, changed_between_us) in any::<(bool, bool, bool, Option<(u64, u64)>)>(),
         looks in prop::collection::vec(prop::sample::select(&Look::ALL[..]), 0..3),
         (renamed_from, renamed_to) in (maybe(path_bytes()), maybe(path_bytes())),
         (before, after) in (any_state().boxed(), any_state().boxed()),
@@ -550,7 +551,7 @@ prop_compose! {
         let seen = looks.into_iter().fold(Seen::NOTHING, Seen::with);
         let uses = uses.into_iter();
         let uses = uses.map(|(process, operation, exe)| PathUse { process, operations: operation.into(), exe }).collect();
-        FileRecord { path, is_git_state: false, operations, processes, uses, seen, process_count, inherited, changed_by_name, mount_point, renamed_from, renamed_to,
+        FileRecord { path, is_git_state: false, operations, processes, uses, seen, process_count, inherited, changed_by_name, mount_point, changed_between_us, renamed_from, renamed_to,
                      before, after, git, git_after }
     }
 }

@@ -352,6 +352,7 @@ fn file<M: SerializeMap>(object: &mut JsonObject<M>, file: &FileRecord) -> Resul
     object.put_true("inherited", file.inherited)?;
     object.put_true("changed_by_name", file.changed_by_name)?;
     object.put_true("mount_point", file.mount_point)?;
+    object.put_some("changed_between_us", &file.changed_between_us)?;
     object.text_some("renamed_from", &file.renamed_from)?;
     object.text_some("renamed_to", &file.renamed_to)?;
     if !file.is_without_states() {
