@@ -4,10 +4,11 @@
 //! target directory; `AGENTS_NEWEST=1` takes the newest. Each runs the commands of `testdata/agents/commands.json`, in a
 //! fresh repository and home directory, as an ordinary user; with `AGENTS_AS_ROOT=1` as root, if that runs the tests.
 
-mod lab;
+pub mod lab;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
@@ -16,15 +17,15 @@ use crate::support::assert_same;
 
 /// A client, and how it is started.
 #[derive(Debug, Clone, Copy)]
-struct Client {
+pub struct Client {
     /// What `init` calls it.
     name: &'static str,
     /// Its program and arguments.
-    command: &'static [&'static str],
+    pub command: &'static [&'static str],
     /// Programs that it needs besides its own; where one is missing, its tests are skipped.
     needs: &'static [&'static str],
     /// What it needs in its environment; `{port}` is the port of the model server.
-    environment: &'static [(&'static str, &'static str)],
+    pub environment: &'static [(&'static str, &'static str)],
     /// The settings that it starts with, below its home directory.
     settings: &'static [(&'static str, &'static str)],
     /// The settings that `init` edits.
@@ -39,7 +40,7 @@ struct Client {
     differs_by: &'static [&'static str],
 }
 
-const CLAUDE: Client = Client {
+pub const CLAUDE: Client = Client {
     name: "claude-code",
     command: &["claude", "-p", "--dangerously-skip-permissions", "do the steps"],
     needs: &[],
@@ -250,9 +251,9 @@ fn slow_agents_codex_in_its_sandbox() {
 #[ignore = "slow: installs and runs a real client"]
 fn slow_agents_codex_in_its_sandbox_as_a_whole() {
     let client = Client { init: Some(&[]), edited: &[], ..CODEX_SANDBOX };
-    let Some(alone) = Lab::run(&client, Mode::Bare) else { return };
+    let Some(alone) = given_alone(&client) else { return };
     let Some(whole) = Lab::run(&client, Mode::Whole) else { return };
-    assert_eq!(whole.given(), alone.given());
+    assert_eq!(whole.given(), alone);
     let log = whole.log();
     assert_eq!(log.len(), 1, "{log:?}");
     assert_complete(&whole, &log[0]);
@@ -268,9 +269,9 @@ fn slow_agents_in_a_session() {
     for client in [&CLAUDE, &CLAUDE_SANDBOX, &CODEX, &CODEX_SANDBOX, &GEMINI, &QWEN, &OPENCODE, &COPILOT] {
         println!("{}", client.command.join(" "));
         let client = Client { init: Some(&[]), recipe: None, edited: &[], ..*client };
-        let Some(alone) = Lab::run(&client, Mode::Bare) else { return };
+        let Some(alone) = given_alone(&client) else { return };
         let Some(lab) = Lab::run(&client, Mode::Session) else { return };
-        assert_eq!(lab.given(), alone.given());
+        assert_eq!(lab.given(), alone);
         let log = lab.log();
         let title = |entry: &Value| {
             entry["title"].as_str().map_or_else(|| lab::asked_for(line_of(entry)), str::to_owned)
@@ -419,11 +420,19 @@ fn line_of(entry: &Value) -> &str {
     line.and_then(Value::as_str).unwrap_or("?")
 }
 
+/// What the model is given by a client that runs alone, which it does once for all tests.
+fn given_alone(client: &Client) -> Option<Vec<String>> {
+    static KNOWN: Mutex<BTreeMap<String, Option<Vec<String>>>> = Mutex::new(BTreeMap::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let key = format!("{:?} {:?}", client.command, client.settings);
+    known.entry(key).or_insert_with(|| Some(Lab::run(client, Mode::Bare)?.given())).clone()
+}
+
 /// Runs a client alone and as `init` sets it up: the model is given the same. The second run, and what was given.
 fn runs_as_alone(client: &Client) -> Option<(Lab, Vec<String>)> {
-    let alone = Lab::run(client, Mode::Bare)?;
+    let expected = given_alone(client)?;
     let wired = Lab::run(client, Mode::Wired)?;
-    let (expected, given) = (alone.given(), wired.given());
+    let given = wired.given();
     // aider may lose the output of a command that ends before it was read, with us and without.
     let may_end_early = |pair: (&String, &String)| {
         client.name == "aider" && (pair.0.starts_with(pair.1) || pair.1.starts_with(pair.0))

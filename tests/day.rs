@@ -1,7 +1,7 @@
 //! A day of real commands in one repository, recorded one by one into the library; then undone and redone in every
 //! order, and compared with copies of the tree that were taken between them.
 //!
-//! `DAY_SEED=N` and `DAY_COMMANDS=N` repeat a day, with `DAY_SLOW=1` also the kinds of commands that only the slow
+//! `DAY_SEED=N` and `DAY_COMMANDS=N` (`DAY_STEPS=N` for the slow ones in a session) repeat a day, with `DAY_SLOW=1` also the kinds of commands that only the slow
 //! test has. Submodules: `commands.rs` makes the commands, `copies.rs` compares trees, `past.rs` asks what was
 //! there between the commands, `hand.rs` is a day with edits by hand between the commands.
 
@@ -18,16 +18,18 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
+use std::rc::Rc;
 
 use agent_snapshot::snapshot::{Snapshot, printable};
 
 use self::commands::{DayCommand, Generator, SETUP, SUPPLIES};
 use self::copies::{Compare, Fact, TreeCopy, changed, copy, differences, touch_each_other};
+use self::session::Who;
 use crate::support::{Place, Random, Run, lines, shown};
 
 /// A repository, what was done in it, and what it was like in between.
 struct Day {
-    place: Place,
+    place: Rc<Place>,
     library: PathBuf,
     path: OsString,
     generator: Generator,
@@ -35,8 +37,8 @@ struct Day {
     steps: Vec<Step>,
     /// The paths that a command touched which changed nothing else: their times are nobody's to undo.
     untimed: BTreeSet<Vec<u8>>,
-    /// Who runs the commands, if that is one session.
-    agent: Option<session::Agent>,
+    /// The session in which the commands are run, if there is one.
+    session: Option<session::Session>,
 }
 
 /// One command, and the tree before and after it.
@@ -86,7 +88,7 @@ impl Day {
             "DAY_SEED={seed} DAY_COMMANDS={commands} {} cargo test --test main {test} repeats this",
             if slow { "DAY_SLOW=1" } else { "" }
         );
-        let place = Place::new();
+        let place = Rc::new(Place::new());
         let [library, supplies] = ["library", "supplies"].map(|name| place.base().join(name));
         fs::create_dir(&supplies).unwrap();
         // Not a script that looks for the program each time.
@@ -101,8 +103,8 @@ impl Day {
         }
         let generator = Generator::new(seed, &place.work, &supplies, slow);
         let random = Random::new(seed ^ 0x5bd1_e995);
-        let (steps, untimed, agent) = Default::default();
-        let day = Day { place, library, path, generator, random, steps, untimed, agent };
+        let (steps, untimed, session) = Default::default();
+        let day = Day { place, library, path, generator, random, steps, untimed, session };
         day.prepare(SETUP, &day.place.work);
         day.prepare(SUPPLIES, &supplies);
         day
@@ -152,7 +154,7 @@ impl Day {
         assert_ne!(output.status.code(), Some(125), "{}: {}", command.script, shown(&output));
         let new: Vec<_> = self.snapshots(true).difference(&known).cloned().collect();
         assert_eq!(new.len(), 1, "{}: {}", command.script, shown(&output));
-        self.wait_for(&new[0]);
+        assert!(self.wait_for(&new[0]));
         self.push(command, new.into_iter().next(), before);
     }
 
@@ -164,15 +166,16 @@ impl Day {
         self.steps.push(Step { command, id, before, after, after_at, changed, counts: false });
     }
 
-    /// Waits for the end of a recording, which holds a lock on its directory.
-    fn wait_for(&self, id: &str) {
+    /// Waits for the end of a recording, which holds a lock on its directory; whether there is one.
+    fn wait_for(&self, id: &str) -> bool {
         let path = self.library.join("snapshots").join(id);
         loop {
-            let directory = fs::File::open(&path).unwrap();
+            let Ok(directory) = fs::File::open(&path) else { return false };
             let directory = nix::fcntl::Flock::lock(directory, nix::fcntl::FlockArg::LockExclusive).unwrap();
             // The last snapshot replaces the directory of the first one.
-            if fs::metadata(&path).unwrap().ino() == directory.metadata().unwrap().ino() {
-                return;
+            let now = fs::metadata(&path).map(|now| now.ino()).ok();
+            if now.is_none_or(|now| now == directory.metadata().unwrap().ino()) {
+                return now.is_some();
             }
         }
     }
@@ -187,12 +190,17 @@ impl Day {
             .iter()
             .map(|entry| (entry["id"].as_str().unwrap(), entry))
             .collect();
-        assert_eq!(entries.len(), self.steps.len());
-        let mut wrong = Vec::new();
+        let is_step = |id: &&str| self.steps.iter().any(|step| step.id() == *id);
+        let is_change = |entry: &serde_json::Value| {
+            ["created", "changed", "deleted"].iter().any(|count| entry[count] != 0) || entry["git"] == true
+        };
+        // What the program of a session runs for itself changes nothing.
+        let others = entries.iter().filter(|(id, _)| !is_step(id));
+        let mut wrong: Vec<String> =
+            others.filter(|(_, entry)| is_change(entry)).map(|(_, entry)| entry.to_string()).collect();
         for step in &mut self.steps {
             let entry = entries[step.id()];
-            step.counts = ["created", "changed", "deleted"].iter().any(|count| entry[count] != 0)
-                || entry["git"] == true;
+            step.counts = is_change(entry);
             let altered: Vec<_> = step.altered().map(|path| printable(path).into_owned()).collect();
             if step.counts == altered.is_empty() {
                 wrong.push(format!("{}: {entry}, but the copies differ in {altered:?}", step.shown()));
@@ -469,11 +477,14 @@ fn directory_of_a_day_is_put_back_to_any_time() {
     day.go_back(3);
 }
 
-/// A day whose commands, and edits of the agent between them, are the steps of one session.
-fn day_in_a_session(test: &str, seed: u64, commands: usize, slow: bool) {
-    let commands = number("DAY_COMMANDS").map_or(commands, |commands| commands.try_into().unwrap());
+/// A day whose commands, and the edits between them, are the steps of one session.
+fn day_in_a_session(test: &str, who: Who, seed: u64, commands: usize, slow: bool) {
+    let steps = number("DAY_STEPS").filter(|_| slow).or(number("DAY_COMMANDS").filter(|_| !slow));
+    let commands = steps.map_or(commands, |commands| commands.try_into().unwrap());
     let mut day = Day::new(test, seed, commands, slow);
-    day.start_session();
+    if day.start_session(who).is_none() {
+        return;
+    }
     for _ in 0..commands {
         day.record_step();
         if day.random.below(3) == 0 {
@@ -497,13 +508,30 @@ fn day_in_a_session(test: &str, seed: u64, commands: usize, slow: bool) {
 
 #[test]
 fn steps_of_a_day_are_undone_and_redone() {
-    day_in_a_session("steps_of_a_day_are_undone_and_redone", 2, 30, false);
+    day_in_a_session("steps_of_a_day_are_undone_and_redone", Who::Script, 2, 20, false);
+}
+
+#[test]
+fn jobs_of_a_day_at_a_terminal_are_undone_and_redone() {
+    day_in_a_session("jobs_of_a_day_at_a_terminal_are_undone_and_redone", Who::Person, 3, 20, false);
 }
 
 #[test]
 #[ignore = "slow: hundreds of commands"]
-fn slow_steps_of_a_day_are_undone_and_redone() {
-    day_in_a_session("steps_of_a_day_are_undone_and_redone", 2, 120, true);
+fn slow_jobs_of_a_day_at_a_terminal_are_undone_and_redone() {
+    day_in_a_session("slow_jobs_of_a_day_at_a_terminal_are_undone_and_redone", Who::Person, 3, 300, true);
+}
+
+#[test]
+#[ignore = "slow: hundreds of commands"]
+fn slow_steps_of_a_day_of_claude_code_are_undone_and_redone() {
+    day_in_a_session(
+        "slow_steps_of_a_day_of_claude_code_are_undone_and_redone",
+        Who::ClaudeCode,
+        4,
+        300,
+        true,
+    );
 }
 
 #[test]

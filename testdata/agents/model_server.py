@@ -4,22 +4,38 @@ Speaks Anthropic Messages, OpenAI Responses and Chat Completions, and Gemini. Wh
 number of results in the request, so that a request that is sent again gets the same answer.
 
 Usage: model_server.py COMMANDS.json LOG
+       model_server.py
 
 Prints the port that it listens on as its first line. LOG gets a line of JSON for each request that brings a new
-result: that result, as the agent sent it.
+result: that result, as the agent sent it. Without arguments, each command is a line of JSON on standard input, read
+when an agent is ready for it, and LOG is standard output. Instead of a command there may be a call of any tool, as
+{"tool": NAME, "input": ARGUMENTS}.
 """
 
 import json
 import sys
+import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-COMMANDS = json.load(open(sys.argv[1], encoding="utf-8"))
-LOG = open(sys.argv[2], "a", encoding="utf-8", buffering=1)
+COMMANDS = json.load(open(sys.argv[1], encoding="utf-8")) if sys.argv[1:] else []
+LOG = open(sys.argv[2], "a", encoding="utf-8", buffering=1) if sys.argv[1:] else sys.stdout
 
 # The tools that run a command, by any agent's name for it.
 TOOLS = ["exec_command", "shell_command", "run_shell_command", "Bash", "bash", "shell"]
 
 logged = 0
+reading = threading.Lock()
+
+
+def next_command(done):
+    """What comes after so many; none if that was all."""
+    with reading:
+        while len(COMMANDS) <= done and not sys.argv[1:]:
+            line = sys.stdin.readline()
+            if not line:
+                break
+            COMMANDS.append(json.loads(line))
+    return COMMANDS[done] if done < len(COMMANDS) else None
 
 
 def log_results(results):
@@ -27,15 +43,18 @@ def log_results(results):
     global logged
     for result in results[logged:]:
         LOG.write(json.dumps(result) + "\n")
+    LOG.flush()
     logged = max(logged, len(results))
 
 
 def next_call(names, done):
     """The tool to call and its arguments; none if all commands were asked for, or no tool runs commands."""
     tool = next((tool for tool in TOOLS if tool in names), None)
-    if tool is None or done >= len(COMMANDS):
+    command = next_command(done) if tool else None
+    if command is None:
         return None
-    command = COMMANDS[done]
+    if isinstance(command, dict):
+        return command["tool"], command["input"]
     if tool == "exec_command":
         return tool, {"cmd": command, "yield_time_ms": 10000}
     if tool == "shell_command":

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
 use std::thread;
 
@@ -54,7 +54,7 @@ pub fn commands_of(client: &Client) -> Vec<String> {
 }
 
 /// Where a registry's clients are, installed on the first call; if that fails, the reason of a skip is printed.
-fn installed(registry: &'static str) -> Option<&'static Path> {
+pub fn installed(registry: &'static str) -> Option<&'static Path> {
     static NPM: OnceLock<Option<PathBuf>> = OnceLock::new();
     static PYPI: OnceLock<Option<PathBuf>> = OnceLock::new();
     let place = if registry == "npm" { &NPM } else { &PYPI };
@@ -448,19 +448,46 @@ fn quoted(word: &str) -> String {
 }
 
 /// The model server, which ends with the test.
-struct ModelServer {
+pub struct ModelServer {
     process: Child,
-    port: u16,
+    answers: BufReader<ChildStdout>,
+    /// Where it listens.
+    pub port: u16,
 }
 
 impl ModelServer {
+    /// One that asks for the commands of a file.
     fn start(commands: &Path, log: &Path) -> ModelServer {
+        ModelServer::with(
+            Command::new("python3").arg(Path::new(TESTDATA).join("model_server.py")).args([commands, log]),
+        )
+    }
+
+    /// One that asks for what it is told.
+    pub fn to_be_told() -> ModelServer {
         let mut server = Command::new("python3");
-        server.arg(Path::new(TESTDATA).join("model_server.py")).args([commands, log]);
+        ModelServer::with(server.arg(Path::new(TESTDATA).join("model_server.py")).stdin(Stdio::piped()))
+    }
+
+    fn with(server: &mut Command) -> ModelServer {
         let mut process = server.stdout(Stdio::piped()).spawn().unwrap();
+        let mut answers = BufReader::new(process.stdout.take().unwrap());
         let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        ModelServer { process, port: line.trim().parse().expect("the port of the model server") }
+        answers.read_line(&mut line).unwrap();
+        ModelServer { process, answers, port: line.trim().parse().expect("the port of the model server") }
+    }
+
+    /// Has an agent run a command, or call another tool; what it has answered.
+    pub fn tell(&mut self, call: &Value) -> String {
+        writeln!(self.process.stdin.as_mut().unwrap(), "{call}").unwrap();
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).unwrap();
+        answer
+    }
+
+    /// Has no more for the agent to do.
+    pub fn end_turn(&mut self) {
+        drop(self.process.stdin.take());
     }
 }
 

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::process::{Child, Stdio};
+use std::rc::Rc;
 use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -17,7 +18,7 @@ pub struct Terminal {
     pub shell: Child,
     /// What was shown, from where the last answer ended.
     pub shown: String,
-    pub place: Place,
+    pub place: Rc<Place>,
 }
 
 /// The processes of a group, for a test that fails.
@@ -56,13 +57,22 @@ fn is_stopped(group: i32) -> bool {
 
 impl Terminal {
     /// An interactive bash with this environment, started by `words`; none where there is no such shell.
-    pub fn new(place: Place, words: &[&str], environment: &[(&str, &str)]) -> Option<Terminal> {
+    pub fn new(
+        place: impl Into<Rc<Place>>,
+        words: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Option<Terminal> {
         let words = [words, &["bash", "--norc", "--noprofile", "-i"]].concat();
         has("bash").then(|| Terminal::with(place, &words, environment)).flatten()
     }
 
     /// A shell with this environment.
-    pub fn with(place: Place, shell: &[&str], environment: &[(&str, &str)]) -> Option<Terminal> {
+    pub fn with(
+        place: impl Into<Rc<Place>>,
+        shell: &[&str],
+        environment: &[(&str, &str)],
+    ) -> Option<Terminal> {
+        let place = place.into();
         if !has("setsid") {
             return None;
         }
@@ -165,7 +175,7 @@ impl Terminal {
         self.line("echo status:$?.", &format!("status:{expected}."));
     }
 
-    pub fn end(mut self) -> Place {
+    pub fn end(mut self) -> Rc<Place> {
         self.keys("exit\n");
         wait(&mut self.shell);
         self.place
