@@ -17,6 +17,7 @@ use crate::cli::{Redo, SessionAccess, Undo, UndoOptions};
 use crate::library::linked::ChangedFiles;
 use crate::library::log::EntryState;
 use crate::library::scope::changes_any;
+use crate::library::session::session;
 use crate::library::undone::{Undone, UndoneRecordings};
 use crate::library::{self, Entry, Library};
 use crate::restore::interrupted::interrupted_in;
@@ -109,6 +110,13 @@ impl Recordings {
         let candidates = self.entries.iter().rev().filter(|entry| self.is_candidate(entry));
         let candidates = candidates.filter(|entry| scope.contains(entry, &self.library));
         let is_whole_session = args.options.access.session.is_some();
+        // The command that undoes is one of its session itself.
+        if is_whole_session && session(None).is_none() {
+            let in_scope = self.entries.iter().filter(|entry| scope.contains(entry, &self.library));
+            for Entry { id, .. } in in_scope.filter(|entry| entry.state == EntryState::Running) {
+                console.say(format_args!("{id} is still running: what it changes is not undone"));
+            }
+        }
         let mut chosen: Vec<&Entry> = match (args.number, args.since) {
             (Some(number), _) => candidates.take(number.get()).collect(),
             (None, Some(since)) => {
@@ -140,9 +148,12 @@ impl Recordings {
             }
             if entry.state == EntryState::Running {
                 let id = &entry.id;
-                console.say(format_args!(
-                    "{id} is still running: agent-snapshot restore --before {id} puts back what it has changed so far"
-                ));
+                match Snapshot::open(&self.library.directory_of(id)) {
+                    Ok(_) => console.say(format_args!(
+                        "{id} is still running: agent-snapshot restore --before {id} puts back what it has changed so far"
+                    )),
+                    Err(_) => console.say(format_args!("{id} is still running: it can be undone once it has ended")),
+                }
                 return Ok(None);
             }
             if let Some(Undone { at, .. }) = self.undone.get(&entry.id) {

@@ -681,6 +681,11 @@ fn what_outlives_its_command_is_a_step_that_goes_on() {
     // The program ends, and what it has left is recorded on.
     agent.end();
     assert_eq!(states(&steps(&place)), ["running", "ended"]);
+    let running = steps(&place)[0]["id"].as_str().unwrap().to_owned();
+    let refused = verb(&place, &["undo", &running]).expect(1).stderr;
+    assert!(refused.contains("it can be undone once it has ended"), "{refused}");
+    let rest = verb(&place, &["undo", "--session", "s"]).expect(0).stderr;
+    assert!(rest.contains(&format!("{running} is still running: what it changes is not undone")), "{rest}");
     place.prepare("echo > go");
     let ended = until(&place, "it does not end", |steps| states(steps) == ["ended", "ended"]);
     assert_eq!(ended[0]["created"], 1);
