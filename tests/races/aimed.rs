@@ -55,8 +55,8 @@ fn try_of(sentence: &str) -> Option<usize> {
 /// Makes one recording; what is wrong in it.
 fn record(name: &str, tries: usize, mechanism: &str, namespace: Namespace) -> Vec<String> {
     let (place, before) = set_up(&[name, &tries.to_string()]);
-    let mut command = place.recorder(mechanism);
-    command.args(namespace.words(&place)).arg(program("races")).args([name, &tries.to_string()]);
+    let mut command = place.recorder_in(namespace, mechanism);
+    command.arg(program("races")).args([name, &tries.to_string()]);
     let served = name == "served_rename";
     let reads = served || name == "renamed_working_directory";
     let output = if served {
@@ -71,7 +71,7 @@ fn record(name: &str, tries: usize, mechanism: &str, namespace: Namespace) -> Ve
         command.output().unwrap()
     };
     assert!(output.status.success(), "{name}: {}", shown(&output));
-    let snapshot = Snapshot::open(&place.out).unwrap_or_else(|error| panic!("{error}: {}", shown(&output)));
+    let snapshot = place.snapshot_in(namespace).unwrap_or_else(|error| panic!("{error}: {}", shown(&output)));
     let mut wrong = if reads { misplaced(&place, &snapshot, tries) } else { Vec::new() };
     if served {
         // What others change is no one's to undo.
@@ -202,6 +202,14 @@ fn never_there(
 
 macro_rules! races {
     ($($name:ident: $few:literal;)*) => {
+        #[test]
+        #[ignore = "slow: thousands of tries"]
+        fn slow_as_commands_of_a_session() {
+            for name in [$(stringify!($name)),*] {
+                race(name, 1000, &[mechanism()], Namespace::Command);
+            }
+        }
+
         $(
             #[test]
             fn $name() {

@@ -24,15 +24,14 @@ const MAPPED: &[u8] = b"write to a mapping";
 fn check(seed: usize, mechanism: &str, namespace: Namespace) -> Result<(), String> {
     let seed = seed.to_string();
     let (place, before) = set_up(&["fuzz", &seed]);
-    let mut command = place.recorder(mechanism);
-    let output =
-        command.args(namespace.words(&place)).arg(program("races")).args(["fuzz", &seed]).output().unwrap();
+    let mut command = place.recorder_in(namespace, mechanism);
+    let output = command.arg(program("races")).args(["fuzz", &seed]).output().unwrap();
     let after = scan(&place.work);
     let failed = |what: String| format!("{what}\n{}", shown(&output));
     if !output.status.success() {
         return Err(failed("the program failed".to_owned()));
     }
-    let snapshot = Snapshot::open(&place.out).map_err(|error| failed(error.to_string()))?;
+    let snapshot = place.snapshot_in(namespace).map_err(failed)?;
     let mut wrong =
         if output.stderr.windows(MAPPED.len()).any(|said| said == MAPPED) && reports_late(&snapshot) {
             // A write through a mapping can't be stopped: the loss of a before-state was reported, and an
@@ -121,6 +120,20 @@ fn random_races_in_a_namespace_are_recorded_correctly() {
         let failures = check_all(0, 20, &mechanism(), false, Namespace::Bound);
         assert!(failures.is_empty(), "{}", failures.join("\n"));
     }
+}
+
+#[test]
+fn random_races_are_recorded_correctly_as_steps() {
+    let check = |namespace| check_all(0, 10, &mechanism(), false, namespace);
+    let failures = [check(Namespace::Command), check(Namespace::Edit)].concat();
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+#[ignore = "slow: hundreds of programs"]
+fn slow_random_races_are_recorded_correctly_as_steps() {
+    check_each(3000, false, Namespace::Command);
+    check_each(4000, false, Namespace::Edit);
 }
 
 #[test]

@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
+use agent_snapshot::snapshot::SnapshotKind;
+
 use super::{Place, is_root, works};
 
 /// Moves the current thread into a mount namespace of its own: no test beside it sees what the thread and its children
@@ -25,6 +27,10 @@ pub enum Namespace {
     Bound,
     /// The same in a root that bubblewrap makes.
     Bubblewrap,
+    /// Where the recorder does, as a command of a session.
+    Command,
+    /// The same as what the program of a session does itself.
+    Edit,
 }
 
 impl Namespace {
@@ -45,6 +51,11 @@ impl Namespace {
         let [work, view] = [place.work.clone(), self.directory(place)].map(PathBuf::into_os_string);
         let words: Vec<OsString> = match self {
             Namespace::Shared => return Vec::new(),
+            Namespace::Command => {
+                let script = r#"sh -c 'exec "$0" "$@"' "$@"; exit "$?""#;
+                return ["sh", "-c", script, "sh"].map(OsString::from).into();
+            }
+            Namespace::Edit => return ["sh", "-c", r#""$@"; exit "$?""#, "sh"].map(OsString::from).into(),
             Namespace::Bound => ["unshare", unshare, "sh", "-euc", &bind, "sh"].map(OsString::from).into(),
             Namespace::Bubblewrap => ["bwrap", "--dev-bind", "/", "/", "--bind"].map(OsString::from).into(),
         };
@@ -56,6 +67,18 @@ impl Namespace {
 
     /// The name of the directory of the place there.
     pub fn directory(self, place: &Place) -> PathBuf {
-        if self == Namespace::Shared { place.work.clone() } else { place.base().join("view") }
+        match self {
+            Namespace::Shared | Namespace::Command | Namespace::Edit => place.work.clone(),
+            Namespace::Bound | Namespace::Bubblewrap => place.base().join("view"),
+        }
+    }
+
+    /// As which kind of step a command is recorded there, if it is one.
+    pub fn step(self) -> Option<SnapshotKind> {
+        match self {
+            Namespace::Shared | Namespace::Bound | Namespace::Bubblewrap => None,
+            Namespace::Command => Some(SnapshotKind::Command),
+            Namespace::Edit => Some(SnapshotKind::Edit),
+        }
     }
 }

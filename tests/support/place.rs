@@ -13,7 +13,9 @@ use std::thread;
 use agent_snapshot::snapshot::{FileRecord, Operation, Snapshot};
 use nix::fcntl::{Flock, FlockArg};
 
-use super::{BINARY, NOBODY, PATIENCE, User, copy_program, give_away, needs_root, unshare_mounts, works};
+use super::{
+    BINARY, NOBODY, Namespace, PATIENCE, User, copy_program, give_away, needs_root, unshare_mounts, works,
+};
 
 /// A directory to work in, with a home, a configuration and a snapshot directory beside it.
 pub struct Place {
@@ -188,6 +190,45 @@ impl Place {
             ["--ignore", "/run/mount", "--quiet", "--timeout", "300s", "--mechanism", mechanism, "--"];
         command.arg("--snapshot-dir").arg(&self.out).args(options);
         command
+    }
+
+    /// The binary, ready for the command that is to be recorded by `mechanism` in a namespace, or as a step of a session.
+    pub fn recorder_in(&self, namespace: Namespace, mechanism: &str) -> Command {
+        let mut command = match namespace.step() {
+            None => self.recorder(mechanism),
+            Some(_) => {
+                let mut command = self.command();
+                command.args([
+                    "session",
+                    "--name",
+                    "s",
+                    "--keep",
+                    "all",
+                    "--quiet",
+                    "--ignore",
+                    "/run/mount",
+                ]);
+                command.args(["--mechanism", mechanism, "--"]);
+                command
+            }
+        };
+        command.args(namespace.words(self));
+        command
+    }
+
+    /// Reads the snapshot of a command that was recorded in a namespace; that of a step is moved to where others are.
+    pub fn snapshot_in(&self, namespace: Namespace) -> Result<Snapshot, String> {
+        if let Some(kind) = namespace.step() {
+            let snapshots = self.home.join(".local/state/agent-snapshot/snapshots");
+            let all = fs::read_dir(snapshots).map_err(|error| error.to_string())?;
+            let all: Vec<_> = all.map(|entry| entry.unwrap().path()).collect();
+            let is_it =
+                |path: &&PathBuf| Snapshot::open(path).is_ok_and(|snapshot| snapshot.header().kind == kind);
+            let steps: Vec<&PathBuf> = all.iter().filter(is_it).collect();
+            let [step] = *steps else { return Err(format!("{kind:?}: {steps:?} of {all:?}")) };
+            fs::rename(step, &self.out).unwrap();
+        }
+        Snapshot::open(&self.out).map_err(|error| error.to_string())
     }
 
     /// The binary, ready for more options and the command that is to be recorded.

@@ -5,8 +5,6 @@
 
 use std::env;
 
-use agent_snapshot::snapshot::Snapshot;
-
 use super::{compare, gaps};
 use crate::support::{MECHANISMS, Namespace, Place, User, lines, program, scan, shown};
 
@@ -29,15 +27,14 @@ fn check(seed: u64, user: User, mechanism: &str, namespace: Namespace) -> Result
     let setup = place.program(&program).args(["--setup", &seed.to_string()]).output().unwrap();
     assert!(setup.status.success(), "seed {seed}: {}", shown(&setup));
     let before = scan(&place.work);
-    let mut command = place.recorder(mechanism);
-    command.args(namespace.words(&place)).arg(place.executable(&program));
-    let output = command.arg(seed.to_string()).output().unwrap();
+    let mut command = place.recorder_in(namespace, mechanism);
+    let output = command.arg(place.executable(&program)).arg(seed.to_string()).output().unwrap();
     let after = scan(&place.work);
     let failed = |what: String| format!("{what}\n{}", shown(&output));
     if !output.status.success() {
         return Err(failed("the program failed".to_owned()));
     }
-    let snapshot = Snapshot::open(&place.out).map_err(|error| failed(error.to_string()))?;
+    let snapshot = place.snapshot_in(namespace).map_err(failed)?;
     let mut wrong = compare(&place.work, &before, &after, &snapshot);
     wrong.extend(gaps(&snapshot));
     if wrong.is_empty() { Ok(()) } else { Err(failed(lines(&wrong))) }
@@ -68,6 +65,19 @@ fn random_programs_are_recorded_correctly() {
 #[test]
 fn random_programs_in_a_namespace_are_recorded_correctly() {
     check_all(0..8, &possible(&[("auto", Namespace::Bound), ("stops", Namespace::Bubblewrap)]));
+}
+
+#[test]
+fn random_programs_are_recorded_correctly_as_steps() {
+    check_all(0..8, &[("auto", Namespace::Command), ("stops", Namespace::Edit)]);
+}
+
+#[test]
+#[ignore = "slow: hundreds of programs"]
+fn slow_random_programs_are_recorded_correctly_as_steps() {
+    let count = env::var("TRUTH_SEEDS").ok().map_or(150, |count| count.parse().unwrap());
+    let ways = |namespace| MECHANISMS.map(|mechanism| (mechanism, namespace));
+    check_all(3000..3000 + count, &[ways(Namespace::Command), ways(Namespace::Edit)].concat());
 }
 
 #[test]
