@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::{Mutex, PoisonError};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use self::lab::{Lab, Mode, commands, commands_of};
 use crate::support::assert_same;
@@ -297,6 +297,45 @@ fn slow_agents_in_a_session() {
         lab.undo_in_session(None);
         assert_same(&lab.state(), &lab.before, "all undone");
     }
+}
+
+/// The commands of two subagents that wait for each other are steps that run at the same time.
+#[test]
+#[ignore = "slow: installs and runs a real client"]
+fn slow_agents_two_subagents_in_a_session() {
+    let client = Client { init: Some(&[]), recipe: None, edited: &[], ..CLAUDE };
+    let subagent = |prompt: &str| {
+        let input = json!({
+            "description": "step",
+            "prompt": prompt,
+            "subagent_type": "general-purpose",
+            "run_in_background": false,
+        });
+        json!({"tool": "Agent", "input": input})
+    };
+    let lines = [
+        "read -r line < ../meet; echo $line > one.txt; echo 1 >> both.txt",
+        "echo met > ../meet; echo 2 >> both.txt",
+    ];
+    let calls = json!({
+        "the first half": [lines[0]],
+        "the second half": [lines[1]],
+        "do the steps": [
+            "mkfifo ../meet; echo 0 > both.txt",
+            [subagent("do the first half"), subagent("do the second half")],
+            "rm ../meet; sort both.txt",
+        ],
+    });
+    let Some(lab) = Lab::run_calls(&client, Mode::Session, &calls, "") else { return };
+    let log = lab.log();
+    let steps: Vec<&Value> =
+        log.iter().filter(|entry| lines.contains(&entry["title"].as_str().unwrap_or_default())).collect();
+    assert_eq!(steps.len(), 2, "{log:#?}");
+    assert!(steps[1]["time"].as_str() < steps[0]["finished"].as_str(), "{steps:#?}");
+    log.iter().for_each(|entry| assert_complete(&lab, entry));
+    assert!(lab.given().last().unwrap().ends_with("0\n1\n2"), "{:?}", lab.given());
+    lab.undo_in_session(None);
+    assert_same(&lab.state(), &lab.before, "undone");
 }
 
 #[test]

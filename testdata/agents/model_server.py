@@ -9,7 +9,8 @@ Usage: model_server.py COMMANDS.json LOG
 Prints the port that it listens on as its first line. LOG gets a line of JSON for each request that brings a new
 result: that result, as the agent sent it. Without arguments, each command is a line of JSON on standard input, read
 when an agent is ready for it, and LOG is standard output. Instead of a command there may be a call of any tool, as
-{"tool": NAME, "input": ARGUMENTS}.
+{"tool": NAME, "input": ARGUMENTS}, and in Anthropic Messages a list of calls at once. COMMANDS.json may be an object with a
+list for each conversation, which is found by its key in the first message: those of subagents.
 """
 
 import json
@@ -23,35 +24,58 @@ LOG = open(sys.argv[2], "a", encoding="utf-8", buffering=1) if sys.argv[1:] else
 # The tools that run a command, by any agent's name for it.
 TOOLS = ["exec_command", "shell_command", "run_shell_command", "Bash", "bash", "shell"]
 
-logged = 0
+logged = {}
 reading = threading.Lock()
 
 
-def next_command(done):
-    """What comes after so many; none if that was all."""
+def conversation(messages):
+    """The key of a conversation, and its commands."""
+    if not isinstance(COMMANDS, dict):
+        return None, COMMANDS
+    text = json.dumps(messages[0]["content"])
+    return next(((key, COMMANDS[key]) for key in COMMANDS if key in text), (None, []))
+
+
+def next_command(done, commands=COMMANDS):
+    """What comes after so many results; none if that was all."""
     with reading:
         while len(COMMANDS) <= done and not sys.argv[1:]:
             line = sys.stdin.readline()
             if not line:
                 break
             COMMANDS.append(json.loads(line))
-    return COMMANDS[done] if done < len(COMMANDS) else None
+    for command in commands:
+        if done == 0:
+            return command
+        done -= len(command) if isinstance(command, list) else 1
+    return None
 
 
-def log_results(results):
-    """Writes down those of all results so far that are new."""
-    global logged
-    for result in results[logged:]:
+def log_results(results, key=None):
+    """Writes down those of all results of a conversation so far that are new."""
+    before = logged.get(key, 0)
+    for result in results[before:]:
         LOG.write(json.dumps(result) + "\n")
     LOG.flush()
-    logged = max(logged, len(results))
+    logged[key] = max(before, len(results))
+
+
+def next_calls(names, done, commands):
+    """The tools to call at once, and their arguments."""
+    command = next_command(done, commands)
+    commands = command if isinstance(command, list) else [command]
+    return [call for call in (call_of(names, command) for command in commands) if call]
 
 
 def next_call(names, done):
     """The tool to call and its arguments; none if all commands were asked for, or no tool runs commands."""
+    return call_of(names, next_command(done))
+
+
+def call_of(names, command):
+    """The call of a tool for a command."""
     tool = next((tool for tool in TOOLS if tool in names), None)
-    command = next_command(done) if tool else None
-    if command is None:
+    if tool is None or command is None:
         return None
     if isinstance(command, dict):
         return command["tool"], command["input"]
@@ -70,11 +94,12 @@ def anthropic_messages(request):
     blocks = [block for content in contents for block in content]
     results = [block for block in blocks if block.get("type") == "tool_result"]
     done = len(results)
-    log_results([block.get("content") for block in results])
+    key, commands = conversation(request["messages"])
+    log_results([block.get("content") for block in results], key)
     names = [tool["name"] for tool in request.get("tools", []) if "name" in tool]
-    call = next_call(names, done)
+    calls = next_calls(names, done, commands) if any(tool in names for tool in TOOLS) else []
     message = {
-        "id": f"m{done}",
+        "id": f"m{key}{done}",
         "type": "message",
         "role": "assistant",
         "model": request.get("model", "mock"),
@@ -83,24 +108,25 @@ def anthropic_messages(request):
         "stop_sequence": None,
         "usage": {"input_tokens": 1, "output_tokens": 1},
     }
-    if call:
-        tool, arguments = call
-        reason = "tool_use"
-        block = {"type": "tool_use", "id": f"toolu_{done}", "name": tool, "input": {}}
+    reason = "tool_use" if calls else "end_turn"
+    blocks = []
+    for number, (tool, arguments) in enumerate(calls):
+        block = {"type": "tool_use", "id": f"toolu_{key}_{done + number}".replace(" ", "_"), "name": tool, "input": {}}
         delta = {"type": "input_json_delta", "partial_json": json.dumps(arguments)}
-        whole = dict(block, input=arguments)
-    else:
-        reason = "end_turn"
-        block = {"type": "text", "text": ""}
-        delta = {"type": "text_delta", "text": "done"}
-        whole = {"type": "text", "text": "done"}
+        blocks.append((block, delta, dict(block, input=arguments)))
+    if not calls:
+        text = {"type": "text", "text": "done"}
+        blocks.append((dict(text, text=""), {"type": "text_delta", "text": "done"}, text))
     if not request.get("stream"):
-        return dict(message, content=[whole], stop_reason=reason)
-    return [
-        {"type": "message_start", "message": message},
-        {"type": "content_block_start", "index": 0, "content_block": block},
-        {"type": "content_block_delta", "index": 0, "delta": delta},
-        {"type": "content_block_stop", "index": 0},
+        return dict(message, content=[whole for _, _, whole in blocks], stop_reason=reason)
+    events = [{"type": "message_start", "message": message}]
+    for index, (block, delta, _) in enumerate(blocks):
+        events += [
+            {"type": "content_block_start", "index": index, "content_block": block},
+            {"type": "content_block_delta", "index": index, "delta": delta},
+            {"type": "content_block_stop", "index": index},
+        ]
+    return events + [
         {
             "type": "message_delta",
             "delta": {"stop_reason": reason, "stop_sequence": None},

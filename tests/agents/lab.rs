@@ -156,6 +156,11 @@ impl Lab {
 
     /// Runs a client with some commands, and rules of its user's in the settings that name them.
     pub fn run_commands(client: &Client, mode: Mode, commands: &[&str], rules: &str) -> Option<Lab> {
+        Lab::run_calls(client, mode, &commands.into(), rules)
+    }
+
+    /// The same with commands and calls of tools, as the model server takes them.
+    pub fn run_calls(client: &Client, mode: Mode, calls: &Value, rules: &str) -> Option<Lab> {
         if !client.needs.iter().all(|program| has(program)) {
             return None;
         }
@@ -188,9 +193,9 @@ impl Lab {
              && echo a > src/a.c && echo keep > sub/k && git add -A && git commit -qm one && echo b > src/b.c \
              && git add -A && git commit -qm two && echo 'call Ada' > notes.txt && mkfifo ../go",
         );
-        fs::write(lab.at("commands.json"), serde_json::to_string(commands).unwrap()).unwrap();
-        fs::write(lab.at("steps"), commands.iter().map(|line| format!("/run {line}\n")).collect::<String>())
-            .unwrap();
+        fs::write(lab.at("commands.json"), calls.to_string()).unwrap();
+        let lines = calls.as_array().into_iter().flatten().filter_map(Value::as_str);
+        fs::write(lab.at("steps"), lines.map(|line| format!("/run {line}\n")).collect::<String>()).unwrap();
         let server = ModelServer::start(&lab.at("commands.json"), &lab.at("given.jsonl"));
         for (name, text) in client.settings {
             let path = lab.home.join(name);
