@@ -35,6 +35,7 @@ use serde::de::IgnoredAny;
 use self::error::Defect;
 pub use self::error::Error;
 use self::hook::Protocol;
+use self::program::{program_of, session_alias};
 use self::slot::{HookSlot, Slot};
 use crate::git;
 
@@ -361,8 +362,7 @@ impl Agent {
 
     /// What doctor and init say besides, given the path of this program.
     pub fn remarks(&self, program: &str) -> Vec<String> {
-        let run = format!("{} session -- {}", hook::word(program), self.name);
-        let alias = format!("alias {}={}", self.name, quoted(&run));
+        let alias = program_of(self.name).map(|agent| session_alias(program, agent)).unwrap_or_default();
         self.remarks.iter().map(|remark| remark.replace("{alias}", &alias)).collect()
     }
 

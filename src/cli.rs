@@ -1007,6 +1007,9 @@ pub struct Init {
     /// Let the hook approve each command, without the agent asking you: Cursor takes a rewritten command only so
     #[arg(long, conflicts_with = "remove")]
     pub auto_approve: bool,
+    /// Print the line for your shell by which each start of the agent is a session instead
+    #[arg(long, conflicts_with_all = ["print", "remove", "user", "project", "force", "auto_approve"])]
+    pub session: bool,
     /// One JSON object
     #[arg(long)]
     pub json: bool,

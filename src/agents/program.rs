@@ -2,7 +2,8 @@
 
 use nix::unistd::Uid;
 
-use super::Surroundings;
+use super::hook::word;
+use super::{Surroundings, quoted};
 
 /// How the programs of agents are called, and where below the home directory each keeps its state: settings, transcripts,
 /// caches.
@@ -37,6 +38,21 @@ pub fn is_agent(path: &[u8]) -> bool {
     PROGRAMS.iter().any(|(program, _)| program.as_bytes() == name)
 }
 
+/// The program of an agent, by the name that it has on our command line.
+pub fn program_of(agent: &str) -> Option<&'static str> {
+    let program = match agent {
+        "claude-code" => "claude",
+        "cursor" => "cursor-agent",
+        agent => agent,
+    };
+    PROGRAMS.iter().map(|(known, _)| *known).find(|known| *known == program)
+}
+
+/// The line for a shell by which each start of an agent's program is a session that `program` records.
+pub fn session_alias(program: &str, agent: &str) -> String {
+    format!("alias {agent}={}", quoted(&format!("{} session -- {agent}", word(program))))
+}
+
 /// What agents and shells keep for themselves, wherever they were told to: no step of a session is about it.
 pub fn own_state(here: &Surroundings) -> Vec<Vec<u8>> {
     let below_home = PROGRAMS.iter().flat_map(|(_, state)| state.iter()).chain(&HISTORIES);
@@ -51,6 +67,18 @@ pub fn own_state(here: &Surroundings) -> Vec<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_agent_that_is_set_up_has_a_program() {
+        for agent in &crate::agents::AGENTS {
+            assert!(program_of(agent.name).is_some(), "{}", agent.name);
+        }
+        assert_eq!((program_of("goose"), program_of("make")), (Some("goose"), None));
+        assert_eq!(
+            session_alias("/a b/agent-snapshot", "qwen"),
+            r#"alias qwen=''\''/a b/agent-snapshot'\'' session -- qwen'"#
+        );
+    }
 
     #[test]
     fn agents_are_known_by_the_name_of_their_program() {

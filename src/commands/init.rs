@@ -12,6 +12,7 @@ use similar::TextDiff;
 use super::exit::{Exit, UsageError, VerbResult};
 use super::out::{Console, style, visible};
 use crate::agents::hook::word as shell_word;
+use crate::agents::program::{program_of, session_alias};
 use crate::agents::recipe::Recipe;
 use crate::agents::setup::{SettingsChange, SetupPlan};
 use crate::agents::skill::{self, SKILL};
@@ -24,6 +25,9 @@ use crate::snapshot::printable;
 /// Runs `init`.
 pub fn run(args: &Init, console: &mut Console) -> VerbResult {
     let name = word(args.target);
+    if args.session {
+        return print_alias(&name, args, console);
+    }
     if let Some(recipe) = Recipe::named(&name) {
         return print_recipe(recipe, args, console);
     }
@@ -128,6 +132,33 @@ impl TargetSetting {
         };
         Ok(TargetSetting { agent, slot, settings, value })
     }
+}
+
+/// Prints the line by which each start of an agent is a session.
+fn print_alias(name: &str, args: &Init, console: &mut Console) -> VerbResult {
+    const PLACE: &str = "the startup file of your shell, such as ~/.bashrc";
+    let Some(agent) = program_of(name) else {
+        return Err(UsageError(format!("{name} is no agent: --session is for those")).into());
+    };
+    let remarks = [
+        "from the next terminal on, each command of it and its own edits are steps; what starts it without a shell, an \
+         editor for example, needs agent-snapshot session -- before its command",
+        &format!(
+            "sudo and other set-ID programs lose their privilege in it; command {agent} starts it without a session"
+        ),
+    ];
+    let text = session_alias(&our_program()?, agent) + "\n";
+    if args.json {
+        console.json(&RecipeJson { agent: name, place: PLACE, text: &text, remarks: &remarks })?;
+        return Ok(Exit::Success);
+    }
+    console.say(format_args!("this goes into {PLACE}:"));
+    write!(console, "{text}")?;
+    console.flush()?;
+    for remark in remarks {
+        console.say(format_args!("{remark}"));
+    }
+    Ok(Exit::Success)
 }
 
 const NO_HOME: &str = "find the settings: there is no home directory";

@@ -152,6 +152,27 @@ fn what_is_only_printed_is_neither_written_nor_taken_back() {
 }
 
 #[test]
+fn alias_of_an_agent_starts_a_session() {
+    for installed in [Installed::of(User::Current), Installed::in_odd_directory()] {
+        let run = installed.run(&["init", "codex", "--session"]).expect(0);
+        assert!(run.stderr.contains("command codex starts it without a session"), "{run:?}");
+        for wrong in [&["init", "make", "--session"][..], &["init", "codex", "--session", "--project"]] {
+            installed.run(wrong).expect(2);
+        }
+        let place = &installed.place;
+        place.write("codex", "#!/bin/sh\necho own > own\nsh -c 'echo built > out'\n");
+        // An alias is for an interactive shell.
+        let script = format!("shopt -s expand_aliases\nPATH=$PWD:$PATH\n{}codex\n", run.stdout);
+        place.prepare("chmod +x codex");
+        let mut shell = place.program("bash");
+        shell.args(["-c", &script]);
+        expect_recorded(&installed, shell, "built > out");
+        let log = installed.run(&["log"]).expect(0).stdout;
+        assert!(log.contains("edit own"), "{log}");
+    }
+}
+
+#[test]
 fn shells_go_on_in_a_session() {
     for (shell, file, prompt) in [
         ("bash", ".bashrc", "PS1='$ '\n"),
