@@ -71,6 +71,17 @@ impl Settled {
     pub fn has(&self, file: &InheritedFile) -> bool {
         self.0.get(file.path()).is_none_or(|left| left.same_content(&file.stat()))
     }
+
+    /// The paths of those of these files that were written since, whatever they are called now.
+    pub fn written_since(&self, files: &[InheritedFile]) -> Vec<Vec<u8>> {
+        let is_one = |left: &Stat| files.iter().any(|file| file.stat().identity() == left.identity());
+        let is_written = |path: &[u8], left: &Stat| {
+            let now = crate::fs::lstat(path).ok().flatten();
+            now.is_some_and(|now| !left.same_content(&(&now).into()))
+        };
+        let written = self.0.iter().filter(|(path, left)| is_one(left) && is_written(path, left));
+        written.map(|(path, _)| path.clone()).collect()
+    }
 }
 
 impl Recorder {
@@ -293,6 +304,14 @@ impl Recording {
             (all || open.may_contain(path, stat.identity())).then(|| (path.to_vec(), stat))
         });
         Settled(open_now.collect())
+    }
+
+    /// Takes the states of these paths again, and tells those of all files.
+    pub fn settle_again(&mut self, paths: &[Vec<u8>]) -> Settled {
+        let names: Vec<NameId> = paths.iter().filter_map(|path| self.ledger.names.find(path)).collect();
+        let changes = self.ledger.changes_since_interim.get_or_insert_default();
+        changes.names.extend(names.into_iter().map(|name| (name, false)));
+        self.settle(true)
     }
 
     fn goes_on_from(&mut self, interim: Interim) {

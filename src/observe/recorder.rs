@@ -204,6 +204,11 @@ impl Recorder {
         self.guarded(Settled::default(), |state| state.settle(all))
     }
 
+    /// Takes the states of these paths again, and tells those of all files.
+    pub fn settle_again(&self, paths: &[Vec<u8>]) -> Settled {
+        self.guarded(Settled::default(), |state| state.settle_again(paths))
+    }
+
     /// Whether its processes have changed a file, or may be changing it.
     pub fn has_changed(&self, file: &InheritedFile) -> bool {
         self.guarded(false, |state| {

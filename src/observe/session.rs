@@ -38,10 +38,15 @@ use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Effect, FileRef, Special};
 use crate::trace::wait_status::End;
 
+/// How often states are taken again of what is being written.
+const LOOKS: u32 = 10;
 /// How often it is asked whether a process group still exists.
 const POLL: Duration = Duration::from_millis(5);
 /// How long after the end of its last process a job may get another one, if its shell has not waited for it.
 const JOB_PATIENCE: Duration = Duration::from_secs(1);
+
+/// The files that a process has open for writing.
+type FilesOfProcess = (Tid, ProcessTraits, Vec<InheritedFile>);
 
 /// What a process of the program becomes that executes something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -441,7 +446,7 @@ impl Session {
     /// open for writing it may change at any time, and the next edit begins with it.
     fn cut<T>(&self, edits: &mut Edits, between: impl FnOnce() -> T) -> T {
         let over = edits.current.take();
-        let is_open = over.is_some() || edits.yields;
+        let is_open = over.is_some() || !edits.yielded.is_empty();
         let settled = over.map(|over| {
             let settled = over.step.recorder().settle(false);
             edits.end(over);
@@ -449,14 +454,14 @@ impl Session {
         });
         let done = between();
         if is_open {
-            self.begin_next(edits, &settled.unwrap_or_default());
+            let open = self.files_of_program(edits);
+            self.begin_next(edits, open, &settled.unwrap_or_default());
         }
         done
     }
 
     /// Begins an edit with what the program has open, if that is anything.
-    fn begin_next(&self, edits: &mut Edits, settled: &Settled) {
-        let open = self.files_of_program(edits);
+    fn begin_next(&self, edits: &mut Edits, open: Vec<FilesOfProcess>, settled: &Settled) {
         if !open.is_empty() {
             edits.current = self.begin_edit(open, settled);
         }
@@ -465,25 +470,36 @@ impl Session {
     /// Ends a command. What it has changed and the program has open is the program's again.
     fn end_command(&self, running: &Running) {
         let mut edits = self.edits();
-        if !edits.yields {
+        let yielded = std::mem::take(&mut edits.yielded);
+        if yielded.is_empty() {
             drop(edits);
             return running.step.end(running.end);
         }
-        let settled = running.step.recorder().settle(true);
         if let Some(over) = edits.current.take() {
             over.step.recorder().settle(false);
             edits.end(over);
         }
-        self.begin_next(&mut edits, &settled);
+        let mut settled = running.step.recorder().settle(true);
+        let mut open = self.files_of_program(&mut edits);
+        for _ in 0..LOOKS {
+            // The program may write on, and close what it has open.
+            let written = settled.written_since(&yielded);
+            if written.is_empty() {
+                break;
+            }
+            settled = running.step.recorder().settle_again(&written);
+            open = self.files_of_program(&mut edits);
+        }
+        self.begin_next(&mut edits, open, &settled);
         drop(edits);
         running.step.end(running.end);
     }
 
     /// The files that the program has open for writing, by process, but for those that a command is changing; also the
     /// processes that may change any without a call.
-    fn files_of_program(&self, edits: &mut Edits) -> Vec<(Tid, ProcessTraits, Vec<InheritedFile>)> {
+    fn files_of_program(&self, edits: &mut Edits) -> Vec<FilesOfProcess> {
         let running: Vec<_> = self.members().running.values().map(|one| Arc::clone(&one.step)).collect();
-        edits.yields = false;
+        edits.yielded.clear();
         let is_of_program = |(process, member): (&Tid, &Member)| {
             matches!(member.place, Place::Program(_)).then_some((*process, member.traits))
         };
@@ -494,7 +510,7 @@ impl Session {
             let files = files.filter(|file| file.is_written() && !self.steps.leave_out(file.path()));
             let files = files.filter(|file| {
                 let is_changing = running.iter().any(|step| step.recorder().has_changed(file));
-                edits.yields |= is_changing;
+                edits.yielded.extend(is_changing.then(|| file.clone()));
                 !is_changing
             });
             (process, traits, files.map(InheritedFile::as_own).collect::<Vec<_>>())
@@ -503,11 +519,7 @@ impl Session {
     }
 
     /// Begins an edit with what the program has open, of which the last edit has left some as it is in `settled`.
-    fn begin_edit(
-        &self,
-        open: Vec<(Tid, ProcessTraits, Vec<InheritedFile>)>,
-        settled: &Settled,
-    ) -> Option<Edit> {
+    fn begin_edit(&self, open: Vec<FilesOfProcess>, settled: &Settled) -> Option<Edit> {
         let step = self.steps.begin(Beginning {
             kind: SnapshotKind::Edit,
             argv: image(self.root).argv,

@@ -171,7 +171,7 @@ impl Day {
 
     /// Has a script run as a step; the identifiers of it and of the edits since those that are known. What else the program of the session
     /// runs for itself is none of the day's.
-    fn run_step(&mut self, script: &str, known: &BTreeSet<String>) -> (String, Vec<String>) {
+    fn run_step(&mut self, script: &str, known: &BTreeSet<String>) -> Option<(String, Vec<String>)> {
         let form = self.random.below(4);
         let session = self.session.as_mut().unwrap();
         let home = self.place.home.display();
@@ -201,8 +201,11 @@ impl Day {
                 _ => {}
             }
         }
+        if is_claude && steps.is_empty() && edits.is_empty() {
+            return None;
+        }
         assert_eq!(steps.len(), 1, "{script}: {steps:?}, {edits:?}");
-        (steps.remove(0), edits)
+        Some((steps.remove(0), edits))
     }
 
     /// Runs the next command as a step. What is about options of `run`, or kills whoever runs it, is for other days.
@@ -215,7 +218,10 @@ impl Day {
         };
         let before = self.steps.last().map_or_else(|| copy(&self.place), |last| last.after.clone());
         let known = self.snapshots(true);
-        let (id, edits) = self.run_step(&command.script, &known);
+        let Some((id, edits)) = self.run_step(&command.script, &known) else {
+            // Claude Code refuses some commands itself.
+            return self.record_step();
+        };
         assert!(edits.is_empty(), "{}: {edits:?}", command.script);
         self.push(command, Some(id), before);
     }
@@ -240,7 +246,7 @@ impl Day {
         let known = self.snapshots(true);
         self.session.as_mut().unwrap().edit(&path, mode, &text);
         let after = copy(&self.place);
-        let (id, edits) = self.run_step(":", &known);
+        let (id, edits) = self.run_step(":", &known).unwrap();
         assert_eq!(edits.len(), 1, "{}", path.display());
         let edit = DayCommand { kind: "edit", script: path.display().to_string(), options: &[] };
         let at = jiff::Timestamp::now().to_string();

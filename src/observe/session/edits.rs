@@ -70,9 +70,8 @@ pub(super) struct Edits {
     pub current: Option<Edit>,
     /// Those that were cut while calls of theirs were in flight.
     pub ending: Vec<Edit>,
-    /// Whether a command that runs changes a file that the program has open: until its end all changes of that are its
-    /// own.
-    pub yields: bool,
+    /// Files that the program has open and a command that runs is changing: until its end all changes of them are its own.
+    pub yielded: Vec<InheritedFile>,
 }
 
 impl Edits {
