@@ -257,9 +257,8 @@ impl Session {
             let quiet = edits.current.as_ref().and_then(Edit::quiet_in);
             let jobs = self.has_empty_jobs.load(Ordering::SeqCst).then_some(POLL);
             let wait = quiet.into_iter().chain(jobs).min().unwrap_or(Duration::MAX);
-            if !wait.is_zero() {
-                drop(self.woken.wait_timeout(edits, wait));
-            }
+            // Unlocks them, even where there is no time to wait.
+            drop(self.woken.wait_timeout(edits, wait));
             self.end_jobs(|running| {
                 let gone = running.group.is_none_or(|group| killpg(pid(group), None) == Err(Error::ESRCH));
                 gone || running.empty.is_some_and(|since| since.elapsed() >= JOB_PATIENCE)
