@@ -1007,7 +1007,7 @@ pub struct Init {
     /// Let the hook approve each command, without the agent asking you: Cursor takes a rewritten command only so
     #[arg(long, conflicts_with = "remove")]
     pub auto_approve: bool,
-    /// Print the line for your shell by which each start of the agent is a session instead
+    /// Only print a shell alias that runs the agent in a session
     #[arg(long, conflicts_with_all = ["print", "remove", "user", "project", "force", "auto_approve"])]
     pub session: bool,
     /// One JSON object

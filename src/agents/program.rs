@@ -48,7 +48,7 @@ pub fn program_of(agent: &str) -> Option<&'static str> {
     PROGRAMS.iter().map(|(known, _)| *known).find(|known| *known == program)
 }
 
-/// The line for a shell by which each start of an agent's program is a session that `program` records.
+/// The shell alias that runs an agent in a session; `program` is the path of agent-snapshot.
 pub fn session_alias(program: &str, agent: &str) -> String {
     format!("alias {agent}={}", quoted(&format!("{} session -- {agent}", word(program))))
 }

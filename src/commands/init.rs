@@ -134,31 +134,21 @@ impl TargetSetting {
     }
 }
 
-/// Prints the line by which each start of an agent is a session.
+/// Prints the alias that runs an agent in a session.
 fn print_alias(name: &str, args: &Init, console: &mut Console) -> VerbResult {
     const PLACE: &str = "the startup file of your shell, such as ~/.bashrc";
     let Some(agent) = program_of(name) else {
         return Err(UsageError(format!("{name} is no agent: --session is for those")).into());
     };
     let remarks = [
-        "from the next terminal on, each command of it and its own edits are steps; what starts it without a shell, an \
-         editor for example, needs agent-snapshot session -- before its command",
+        "from the next terminal on, its commands and its own edits are recorded as steps; an editor that starts it \
+         without a shell needs agent-snapshot session -- in front of the command",
         &format!(
             "sudo and other set-ID programs lose their privilege in it; command {agent} starts it without a session"
         ),
     ];
     let text = session_alias(&our_program()?, agent) + "\n";
-    if args.json {
-        console.json(&RecipeJson { agent: name, place: PLACE, text: &text, remarks: &remarks })?;
-        return Ok(Exit::Success);
-    }
-    console.say(format_args!("this goes into {PLACE}:"));
-    write!(console, "{text}")?;
-    console.flush()?;
-    for remark in remarks {
-        console.say(format_args!("{remark}"));
-    }
-    Ok(Exit::Success)
+    print_lines(&RecipeJson { agent: name, place: PLACE, text: &text, remarks: &remarks }, args, console)
 }
 
 const NO_HOME: &str = "find the settings: there is no home directory";
@@ -170,15 +160,19 @@ fn print_recipe(recipe: &Recipe, args: &Init, console: &mut Console) -> VerbResu
         let why = format!("init {name} writes nothing: it prints what goes into {place}");
         return Err(UsageError(why).into());
     }
-    let lines = recipe.lines(&our_program()?, &our_shell()?);
+    let text = recipe.lines(&our_program()?, &our_shell()?);
+    print_lines(&RecipeJson { agent: name, place, text: &text, remarks }, args, console)
+}
+
+fn print_lines(printed: &RecipeJson<'_>, args: &Init, console: &mut Console) -> VerbResult {
     if args.json {
-        console.json(&RecipeJson { agent: name, place, text: &lines, remarks })?;
+        console.json(printed)?;
         return Ok(Exit::Success);
     }
-    console.say(format_args!("this goes into {place}:"));
-    write!(console, "{lines}")?;
+    console.say(format_args!("this goes into {}:", printed.place));
+    write!(console, "{}", printed.text)?;
     console.flush()?;
-    for remark in *remarks {
+    for remark in printed.remarks {
         console.say(format_args!("{remark}"));
     }
     Ok(Exit::Success)

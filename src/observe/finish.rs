@@ -13,7 +13,7 @@ mod misfits;
 mod open_files;
 mod records;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 
@@ -24,9 +24,9 @@ pub use self::records::Files;
 use self::records::mere_mount_points;
 pub(super) use self::records::{git_status, present_before, put};
 use super::calls::inherited::InheritedFile;
-use super::ledger::ChangesSinceInterim;
 use super::ledger::ids::NameId;
 use super::ledger::inodes::Content;
+use super::ledger::{ChangesSinceInterim, Ledger};
 use super::policy::Exclusion;
 use super::policy::ignore::RuleId;
 use super::recorder::Recorder;
@@ -62,7 +62,7 @@ pub struct Recorded<'a> {
     pub files: Files<'a>,
 }
 
-/// The files that a recording has left open, as they were then.
+/// Some files as a recording has left them, by path.
 #[derive(Debug, Default)]
 pub struct Settled(HashMap<Vec<u8>, Stat>);
 
@@ -72,15 +72,12 @@ impl Settled {
         self.0.get(file.path()).is_none_or(|left| left.same_content(&file.stat()))
     }
 
-    /// The paths of those of these files that were written since, whatever they are called now.
-    pub fn written_since(&self, files: &[InheritedFile]) -> Vec<Vec<u8>> {
-        let is_one = |left: &Stat| files.iter().any(|file| file.stat().identity() == left.identity());
-        let is_written = |path: &[u8], left: &Stat| {
+    /// Whether one of them has been written since.
+    pub fn is_outdated(&self) -> bool {
+        self.0.iter().any(|(path, left)| {
             let now = crate::fs::lstat(path).ok().flatten();
             now.is_some_and(|now| !left.same_content(&(&now).into()))
-        };
-        let written = self.0.iter().filter(|(path, left)| is_one(left) && is_written(path, left));
-        written.map(|(path, _)| path.clone()).collect()
+        })
     }
 }
 
@@ -293,25 +290,39 @@ impl Recording {
     }
 
     /// Takes the states of all that the tree has changed, or has open: what is changed from now on without a call of the
-    /// tree is not its own. Tells those of what it has open, or, with `all`, of all files.
-    pub fn settle(&mut self, all: bool) -> Settled {
-        self.take_interim_states();
-        let Some(interim) = &mut self.interim else { return Settled::default() };
-        let open = std::mem::replace(&mut interim.open, OpenFiles::none());
-        let names = &self.ledger.names;
-        let open_now = interim.afters.iter().filter_map(|(name, after)| {
-            let (path, stat) = (names.path(*name), after.stat(*name, &self.ledger)?);
-            (all || open.may_contain(path, stat.identity())).then(|| (path.to_vec(), stat))
-        });
-        Settled(open_now.collect())
+    /// tree is not its own. Returns the states of what it has open.
+    pub fn settle(&mut self) -> Settled {
+        let open = self.take_last_states();
+        self.settled(|path, stat| open.may_contain(path, stat.identity()))
     }
 
-    /// Takes the states of these paths again, and tells those of all files.
-    pub fn settle_again(&mut self, paths: &[Vec<u8>]) -> Settled {
-        let names: Vec<NameId> = paths.iter().filter_map(|path| self.ledger.names.find(path)).collect();
-        let changes = self.ledger.changes_since_interim.get_or_insert_default();
-        changes.names.extend(names.into_iter().map(|name| (name, false)));
-        self.settle(true)
+    /// Does the same, takes the states of these files again, and returns those.
+    pub fn settle_files(&mut self, files: &[InheritedFile]) -> Settled {
+        let identities: HashSet<(u64, u64)> = files.iter().map(|file| file.stat().identity()).collect();
+        let Ledger { names, inodes, changes_since_interim, .. } = &mut self.ledger;
+        let changes = changes_since_interim.get_or_insert_default();
+        changes.names.extend(files.iter().filter_map(|file| Some((names.find(file.path())?, false))));
+        changes.inodes.extend(identities.iter().filter_map(|identity| inodes.find(*identity)));
+        self.take_last_states();
+        self.settled(|_, stat| identities.contains(&stat.identity()))
+    }
+
+    /// Takes interim states that count as the last ones, whatever the tree has open: that is returned.
+    fn take_last_states(&mut self) -> OpenFiles {
+        self.take_interim_states();
+        let open =
+            self.interim.as_mut().map(|interim| std::mem::replace(&mut interim.open, OpenFiles::none()));
+        open.unwrap_or_else(OpenFiles::none)
+    }
+
+    /// The files, of those in the interim states, that are wanted.
+    fn settled(&self, is_wanted: impl Fn(&[u8], &Stat) -> bool) -> Settled {
+        let afters = self.interim.iter().flat_map(|interim| &interim.afters);
+        let files = afters.filter_map(|(name, after)| {
+            let (path, stat) = (self.ledger.names.path(*name), after.stat(*name, &self.ledger)?);
+            is_wanted(path, &stat).then(|| (path.to_vec(), stat))
+        });
+        Settled(files.collect())
     }
 
     fn goes_on_from(&mut self, interim: Interim) {

@@ -50,7 +50,7 @@ pub struct Ledger {
     pub notes_seen: bool,
     /// The states that were found at the end, or meanwhile, of what is not as before.
     pub found: FoundStates,
-    /// When calls have changed each name first and last, in microseconds since 1970, if that is noted.
+    /// When calls changed each name for the first and the last time, in microseconds since 1970, if that is noted.
     pub change_times: Option<HashMap<NameId, (u64, u64), foldhash::fast::RandomState>>,
     /// When the recording began, in microseconds since 1970.
     began_us: u64,
@@ -79,11 +79,11 @@ impl Ledger {
 
     /// Notes that a name is changed now.
     fn note_change_time(&mut self, name: NameId) {
-        // What was changed before that was noted has been changed at any time.
-        let first = if self.changes(name) > 0 { self.began_us } else { now_us() };
-        if let Some(times) = &mut self.change_times {
-            times.entry(name).or_insert((first, 0)).1 = now_us();
-        }
+        // A change before times were noted may have been at any time since the beginning.
+        let was_changed = self.changes(name) > 0;
+        let Some(times) = &mut self.change_times else { return };
+        let now = now_us();
+        times.entry(name).or_insert((if was_changed { self.began_us } else { now }, now)).1 = now;
     }
 
     /// Notes that `process` has mounted something on a path.

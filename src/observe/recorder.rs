@@ -193,20 +193,20 @@ impl Recorder {
     }
 
     /// Takes the states of what its processes have changed, or have open, if a call that another recording observes may
-    /// change that; whether it may.
+    /// change that. Returns whether it may.
     pub fn yield_to(&self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
         self.guarded(false, |state| state.yield_to(caller, call))
     }
 
     /// Takes the states of all that its processes have changed, or have open: what is changed from now on without a call
-    /// of theirs is not theirs. Tells those of what they have open, or, with `all`, of all files.
-    pub fn settle(&self, all: bool) -> Settled {
-        self.guarded(Settled::default(), |state| state.settle(all))
+    /// of theirs is not theirs. Returns the states of what they have open.
+    pub fn settle(&self) -> Settled {
+        self.guarded(Settled::default(), Recording::settle)
     }
 
-    /// Takes the states of these paths again, and tells those of all files.
-    pub fn settle_again(&self, paths: &[Vec<u8>]) -> Settled {
-        self.guarded(Settled::default(), |state| state.settle_again(paths))
+    /// Does the same, takes the states of these files again, and returns those.
+    pub fn settle_files(&self, files: &[InheritedFile]) -> Settled {
+        self.guarded(Settled::default(), |state| state.settle_files(files))
     }
 
     /// Whether its processes have changed a file, or may be changing it.
@@ -219,7 +219,7 @@ impl Recorder {
         })
     }
 
-    /// Notes when each path is changed, from now on: another recording may change it at the same time.
+    /// From now on, notes when each path is changed: another recording may change it at the same time.
     pub fn note_change_times(&self) {
         self.guarded((), |state| {
             state.ledger.change_times.get_or_insert_default();

@@ -38,7 +38,7 @@ use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Effect, FileRef, Special};
 use crate::trace::wait_status::End;
 
-/// How often states are taken again of what is being written.
+/// How many times the states are taken again of files that are still being written.
 const LOOKS: u32 = 10;
 /// How often it is asked whether a process group still exists.
 const POLL: Duration = Duration::from_millis(5);
@@ -135,7 +135,7 @@ enum Role {
 enum Place {
     Program(Role),
     Step(u32),
-    /// Of a command whose recording could not be started, or what is to execute the program.
+    /// Of a command whose recording could not be started; or the process that is about to execute the program.
     Unrecorded,
 }
 
@@ -212,7 +212,7 @@ pub struct Session {
 /// Where a call goes.
 enum Route {
     Step(Arc<dyn Step>),
-    /// It is the execve that this one begins with.
+    /// It is the execve that this step begins with.
     Beginning(Arc<dyn Step>),
     Program,
     Unrecorded,
@@ -383,9 +383,9 @@ impl Session {
         self.join(process, number, step, executes);
     }
 
-    /// Has a step that begins and the commands that run note when each changes what.
+    /// Has a step that begins, and the commands that run beside it, note when they change each path.
     fn note_what_runs_beside(&self, step: &Arc<dyn Step>) {
-        let others = self.running_but(step);
+        let others = self.others([], step);
         others.iter().for_each(|other| other.recorder().note_change_times());
         if !others.is_empty() {
             step.recorder().note_change_times();
@@ -444,15 +444,9 @@ impl Session {
     /// Ends the edit, once its calls in flight have ended, and does something before the next one. What the program has
     /// open for writing it may change at any time, and the next edit begins with it.
     fn cut<T>(&self, edits: &mut Edits, between: impl FnOnce() -> T) -> T {
-        let over = edits.current.take();
-        let is_open = over.is_some() || !edits.yielded.is_empty();
-        let settled = over.map(|over| {
-            let settled = over.step.recorder().settle(false);
-            edits.end(over);
-            settled
-        });
+        let settled = edits.end_current();
         let done = between();
-        if is_open {
+        if settled.is_some() || !edits.yielded.is_empty() {
             let open = self.files_of_program(edits);
             self.begin_next(edits, open, &settled.unwrap_or_default());
         }
@@ -474,19 +468,15 @@ impl Session {
             drop(edits);
             return running.step.end(running.end);
         }
-        if let Some(over) = edits.current.take() {
-            over.step.recorder().settle(false);
-            edits.end(over);
-        }
-        let mut settled = running.step.recorder().settle(true);
+        edits.end_current();
+        let mut settled = running.step.recorder().settle_files(&yielded);
         let mut open = self.files_of_program(&mut edits);
         for _ in 0..LOOKS {
-            // The program may write on, and close what it has open.
-            let written = settled.written_since(&yielded);
-            if written.is_empty() {
+            // The program may go on writing, and may close what it has open.
+            if !settled.is_outdated() {
                 break;
             }
-            settled = running.step.recorder().settle_again(&written);
+            settled = running.step.recorder().settle_files(&yielded);
             open = self.files_of_program(&mut edits);
         }
         self.begin_next(&mut edits, open, &settled);
@@ -494,10 +484,10 @@ impl Session {
         running.step.end(running.end);
     }
 
-    /// The files that the program has open for writing, by process, but for those that a command is changing; also the
-    /// processes that may change any without a call.
+    /// The files that the program has open for writing, by process, but for those that a command is changing, which are
+    /// noted as yielded; also the processes that may change any without a call.
     fn files_of_program(&self, edits: &mut Edits) -> Vec<FilesOfProcess> {
-        let running: Vec<_> = self.members().running.values().map(|one| Arc::clone(&one.step)).collect();
+        let running = self.running();
         edits.yielded.clear();
         let is_of_program = |(process, member): (&Tid, &Member)| {
             matches!(member.place, Place::Program(_)).then_some((*process, member.traits))
@@ -600,7 +590,7 @@ impl Session {
     fn call_ended(&self, caller: Caller, step: &Arc<dyn Step>, of: CallOf, succeeded: bool) {
         match of {
             CallOf::Edit => return self.edits().call_ended(step),
-            // What it has renamed the program has open by another name now.
+            // What the program has open may have another name now.
             CallOf::CommandInEdit => return self.cut(&mut self.edits(), || {}),
             CallOf::Beginning if !succeeded => {}
             CallOf::Beginning | CallOf::Command => return,
@@ -615,9 +605,10 @@ impl Session {
         step.discard();
     }
 
-    /// Prepares the others for a call of a command.
+    /// Has the other steps yield to a call of a command.
     fn prepare_for(&self, step: &Arc<dyn Step>, caller: Caller, call: &SyscallEntry<'_>) -> CallOf {
-        if !may_change(call.decoded, self.traits_of(caller.tgid).in_foreign_mount_namespace) {
+        let may_change = || may_change(call.decoded, self.traits_of(caller.tgid).in_foreign_mount_namespace);
+        if call.decoded.is_read_only() || !may_change() {
             return CallOf::Command;
         }
         self.end_jobs(|_| true);
@@ -637,25 +628,26 @@ impl Session {
         caller: Caller,
         call: &SyscallEntry<'_>,
     ) {
-        let others = self.running_but(step);
-        for other in others.iter().chain(ending.iter().map(|edit| &edit.step)) {
+        for other in self.others(ending, step) {
             other.recorder().yield_to(caller, call);
         }
     }
 
-    /// The commands that run, but for one.
-    fn running_but(&self, step: &Arc<dyn Step>) -> Vec<Arc<dyn Step>> {
-        let members = self.members();
-        let others = members.running.values().filter(|running| !Arc::ptr_eq(&running.step, step));
-        others.map(|running| Arc::clone(&running.step)).collect()
+    /// The commands that run.
+    fn running(&self) -> Vec<Arc<dyn Step>> {
+        self.members().running.values().map(|running| Arc::clone(&running.step)).collect()
     }
 
-    /// Tells all steps but one of something.
-    fn for_others(&self, step: &Arc<dyn Step>, tell: impl Fn(&Recorder)) {
-        let edits = self.edits();
-        self.running_but(step).iter().for_each(|other| tell(other.recorder()));
-        let edits = edits.all().filter(|edit| !Arc::ptr_eq(&edit.step, step));
-        edits.for_each(|edit| tell(edit.step.recorder()));
+    /// The commands that run and these edits, but for one step.
+    fn others<'e>(
+        &self,
+        edits: impl IntoIterator<Item = &'e Edit>,
+        step: &Arc<dyn Step>,
+    ) -> Vec<Arc<dyn Step>> {
+        let mut others = self.running();
+        others.extend(edits.into_iter().map(|edit| Arc::clone(&edit.step)));
+        others.retain(|other| !Arc::ptr_eq(other, step));
+        others
     }
 
     /// Tells the step of a process, or the edits that know it, of something.
@@ -675,8 +667,7 @@ impl Session {
 
     /// Tells every step, and an edit in any case.
     fn tell_all(&self, tell: impl Fn(&Recorder)) {
-        let running: Vec<_> = self.members().running.values().map(|one| Arc::clone(&one.step)).collect();
-        running.iter().for_each(|step| tell(step.recorder()));
+        self.running().iter().for_each(|step| tell(step.recorder()));
         let mut edits = self.edits();
         self.edit_of(self.root, &mut edits);
         edits.all().for_each(|edit| tell(edit.step.recorder()));
@@ -706,7 +697,9 @@ impl Observer for Session {
         let Routed { step, pending, of, mounts } = routed;
         step.recorder().on_result(caller, pending, result);
         if mounts {
-            self.for_others(&step, |other| other.mounts_changed(caller));
+            for other in self.others(self.edits().all(), &step) {
+                other.recorder().mounts_changed(caller);
+            }
         }
         self.call_ended(caller, &step, of, succeeded);
     }

@@ -556,8 +556,8 @@ pub struct FileRecord {
     /// Whether it is an empty file, or a directory in which nothing else was made, that a process has made only to
     /// mount something on it.
     pub mount_point: bool,
-    /// When it was changed first and last by a call, in microseconds since 1970, if another step of the session ran at
-    /// the same time.
+    /// When a call changed it for the first and for the last time, in microseconds since 1970, if another step of the
+    /// session ran beside this one.
     pub changed_between_us: Option<(u64, u64)>,
     /// The path that was renamed to this one.
     pub renamed_from: Option<Vec<u8>>,

@@ -93,10 +93,12 @@ fn forget_objects_of_new_repositories(files: &mut [FileRecord]) {
     }
 }
 
-/// A record of a recording that ran at the same time as others, with the other paths of that.
+/// A record that says when its path was changed.
 struct Timed {
     record: FileRecord,
+    /// The number of its recording.
     number: usize,
+    /// All paths of that.
     paths: Arc<HashSet<Vec<u8>>>,
 }
 
@@ -122,12 +124,12 @@ struct Link {
     leaves_content: bool,
     /// The newest one that has changed it.
     newest: usize,
-    /// When that has changed it last, if others ran at the same time.
+    /// When that changed it for the last time, if its record says so.
     until: Option<u64>,
 }
 
 impl Chains {
-    /// Adds what was changed before a time, in that order.
+    /// Adds the records of what was changed before a time, in the order of the changes.
     fn add_timed(&mut self, timed: &mut Vec<Timed>, before: u64, parts: &[Snapshot]) {
         let first = |one: &Timed| one.record.changed_between_us.unwrap_or_default().0;
         timed.sort_by_key(first);
@@ -154,7 +156,7 @@ impl Chains {
                     let overlap = overlap.filter(|(until, (first, _))| first < until);
                     let until = record.changed_between_us.map(|(_, last)| last);
                     if until < overlap.map(|(until, _)| until) {
-                        // The one before it has changed it again.
+                        // What the link has so far includes this change and a later one.
                         continue;
                     }
                     if overlap.is_none()

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::rc::Rc;
 
 use agent_snapshot::snapshot::{Snapshot, SnapshotKind};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::commands::DayCommand;
 use super::copies::{changed, copy};
@@ -51,31 +51,37 @@ pub enum Session {
 }
 
 impl Session {
-    fn answer(answer: &str) {
-        assert!(!answer.is_empty(), "the session has ended");
+    /// Has a program that takes orders do one; it answers when that is done.
+    fn order(orders: &mut Option<ChildStdin>, answers: &mut BufReader<ChildStdout>, order: &Value) {
+        writeln!(orders.as_mut().unwrap(), "{order}").unwrap();
+        let mut answer = String::new();
+        answers.read_line(&mut answer).unwrap();
+        assert!(!answer.is_empty(), "the session has ended at {order}");
     }
 
-    /// Has a script run; `form` is a number for the way.
+    /// Has Claude Code run a command or call a tool.
+    fn call(model: &mut ModelServer, call: &Value) {
+        assert!(!model.tell(call).is_empty(), "the session has ended at {call}");
+    }
+
+    /// Has a script run; `form` chooses how a person has it run.
     fn run(&mut self, script: &str, form: usize) {
         match self {
             Session::Script { orders, answers, .. } => {
-                writeln!(orders.as_mut().unwrap(), "{}", json!({"run": script})).unwrap();
-                let mut answer = String::new();
-                answers.read_line(&mut answer).unwrap();
-                Session::answer(&answer);
+                Session::order(orders, answers, &json!({"run": script}));
             }
             Session::Person(terminal) => {
                 fs::write(terminal.place.base().join("script"), script).unwrap();
-                let forms = ["sh ../script", "(. ../script)", "sh ../script | cat", "sh ../script & wait"];
-                let (line, rest) = forms[form % forms.len()].split_once("../script").unwrap();
-                let quiet = "< /dev/null > /dev/null 2>&1";
-                let (script, rest) = match rest.strip_prefix(')') {
-                    Some(rest) => ("../script)", rest),
-                    None => ("../script", rest),
-                };
-                terminal.line(&format!("{line}{script} {quiet}{rest}; echo next."), "next.\r\n$ ");
+                let forms = [
+                    "sh ../script QUIET",
+                    "(. ../script) QUIET",
+                    "sh ../script QUIET | cat",
+                    "sh ../script QUIET & wait",
+                ];
+                let line = forms[form % forms.len()].replace("QUIET", "< /dev/null > /dev/null 2>&1");
+                terminal.line(&format!("{line}; echo next."), "next.\r\n$ ");
             }
-            Session::ClaudeCode { model, .. } => Session::answer(&model.tell(&json!(script))),
+            Session::ClaudeCode { model, .. } => Session::call(model, &json!(script)),
         }
     }
 
@@ -84,27 +90,22 @@ impl Session {
         match self {
             Session::Script { orders, answers, .. } => {
                 let order = json!({"path": path.to_str().unwrap(), "mode": mode, "text": text});
-                writeln!(orders.as_mut().unwrap(), "{order}").unwrap();
-                let mut answer = String::new();
-                answers.read_line(&mut answer).unwrap();
-                Session::answer(&answer);
+                Session::order(orders, answers, &order);
             }
             Session::Person(terminal) => {
                 let octal: String =
                     path.as_os_str().as_bytes().iter().map(|byte| format!("\\{byte:03o}")).collect();
                 let operator = if mode == "a" { ">>" } else { ">" };
-                terminal.line(
-                    &format!("echo '{}' {operator} $'{octal}'; echo next.", text.trim_end()),
-                    "next.\r\n$ ",
-                );
+                let line = format!("echo '{}' {operator} $'{octal}'; echo next.", text.trim_end());
+                terminal.line(&line, "next.\r\n$ ");
             }
             Session::ClaudeCode { model, .. } => {
-                // What it has not read it does not write to.
+                // It writes only to files that it has read.
                 if path.exists() {
-                    Session::answer(&model.tell(&json!({"tool": "Read", "input": {"file_path": path}})));
+                    Session::call(model, &json!({"tool": "Read", "input": {"file_path": path}}));
                 }
                 let input = json!({"file_path": path, "content": text});
-                Session::answer(&model.tell(&json!({"tool": "Write", "input": input})));
+                Session::call(model, &json!({"tool": "Write", "input": input}));
             }
         }
     }
@@ -169,8 +170,8 @@ impl Day {
         self.session.take().unwrap().end();
     }
 
-    /// Has a script run as a step; the identifiers of it and of the edits since those that are known. What else the program of the session
-    /// runs for itself is none of the day's.
+    /// Has a script run as a step; the identifiers of it and of the edits that are not known yet. Other steps, which the
+    /// program of the session runs for itself, do not count. None if Claude Code refuses the script.
     fn run_step(&mut self, script: &str, known: &BTreeSet<String>) -> Option<(String, Vec<String>)> {
         let form = self.random.below(4);
         let session = self.session.as_mut().unwrap();
@@ -219,7 +220,9 @@ impl Day {
         let before = self.steps.last().map_or_else(|| copy(&self.place), |last| last.after.clone());
         let known = self.snapshots(true);
         let Some((id, edits)) = self.run_step(&command.script, &known) else {
-            // Claude Code refuses some commands itself.
+            // Claude Code refuses some commands itself: then nothing has been changed.
+            let changed = changed(&before, &copy(&self.place));
+            assert!(changed.is_empty(), "{}: {changed:?}", command.script);
             return self.record_step();
         };
         assert!(edits.is_empty(), "{}: {edits:?}", command.script);

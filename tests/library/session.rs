@@ -159,6 +159,16 @@ fn titles(place: &Place) -> Vec<String> {
     steps(place).iter().map(title).collect()
 }
 
+/// Undoes steps, the last one first; after each a file has this text.
+#[track_caller]
+fn undo_one_by_one(place: &Place, steps: &[Value], left: &[(&str, &str)]) {
+    assert_eq!(steps.len(), left.len());
+    for (step, (name, text)) in steps.iter().rev().zip(left) {
+        verb(place, &["undo", step["id"].as_str().unwrap()]).expect(0);
+        assert_eq!(fs::read_to_string(place.at(name)).unwrap(), *text);
+    }
+}
+
 /// Waits until the log says so.
 #[track_caller]
 fn until(place: &Place, what: &str, holds: impl Fn(&[Value]) -> bool) -> Vec<Value> {
@@ -305,10 +315,7 @@ fn what_is_written_to_an_open_file_is_of_the_edit_in_which_it_is_written() {
     let edits: Vec<_> = steps(&place).into_iter().filter(|step| step["kind"] == "edit").collect();
     assert_eq!(edits.iter().map(title).collect::<Vec<_>>(), ["edit edit log +0~1-0"; 3]);
     assert_eq!(fs::read_to_string(place.at("log")).unwrap(), "0123");
-    for (edit, left) in edits.iter().rev().zip(["012", "01", "0"]) {
-        verb(&place, &["undo", edit["id"].as_str().unwrap()]).expect(0);
-        assert_eq!(fs::read_to_string(place.at("log")).unwrap(), left);
-    }
+    undo_one_by_one(&place, &edits, &["012", "01", "0"].map(|left| ("log", left)));
 }
 
 #[test]
@@ -324,10 +331,7 @@ fn what_is_written_through_a_mapping_is_of_the_edit_in_which_it_is_written() {
     agent.end();
     let edits: Vec<_> = steps(&place).into_iter().filter(|step| step["kind"] == "edit").collect();
     assert_eq!(edits.iter().map(title).collect::<Vec<_>>(), ["edit edit data +0~1-0"; 2]);
-    for (edit, left) in edits.iter().rev().zip(["1000", "0000"]) {
-        verb(&place, &["undo", edit["id"].as_str().unwrap()]).expect(0);
-        assert_eq!(fs::read_to_string(place.at("data")).unwrap(), left);
-    }
+    undo_one_by_one(&place, &edits, &["1000", "0000"].map(|left| ("data", left)));
 }
 
 /// Has an agent change a file that a command has made, after it has waited for something since before.
@@ -376,15 +380,11 @@ fn what_is_written_to_an_open_file_that_a_command_renames_is_of_an_edit() {
     agent.tell("append", "log", "2");
     agent.tell("run", "", "true; :");
     agent.end();
-    let steps = steps(&place);
-    let changed: Vec<_> = steps.iter().filter(|step| !title(step).ends_with("+0~0-0")).collect();
+    let changed: Vec<_> = steps(&place).into_iter().filter(|step| !title(step).ends_with("+0~0-0")).collect();
     let expected = ["edit edit log +0~1-0", "command sh -c mv log old +1~0-1", "edit edit old +0~1-0"];
-    assert_eq!(changed.iter().map(|step| title(step)).collect::<Vec<_>>(), expected);
+    assert_eq!(changed.iter().map(title).collect::<Vec<_>>(), expected);
     assert_eq!(fs::read_to_string(place.at("old")).unwrap(), "012");
-    for (step, (name, text)) in changed.iter().rev().zip([("old", "01"), ("log", "01"), ("log", "0")]) {
-        verb(&place, &["undo", step["id"].as_str().unwrap()]).expect(0);
-        assert_eq!(fs::read_to_string(place.at(name)).unwrap(), text);
-    }
+    undo_one_by_one(&place, &changed, &[("old", "01"), ("log", "01"), ("log", "0")]);
 }
 
 /// The commands and edits that changed something, as they are called.

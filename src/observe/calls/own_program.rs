@@ -128,7 +128,7 @@ impl Recording {
     }
 
     /// Takes the states of what this tree has changed, or has open, before a call of another one that is recorded changes
-    /// that, too; whether it may.
+    /// that, too. Returns whether it may.
     pub fn yield_to(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
         let located = self.locate_all(caller, call);
         let is_known = || {

@@ -46,7 +46,7 @@ impl OpenFiles {
         OpenFiles::Known(found)
     }
 
-    /// None.
+    /// No file at all.
     pub fn none() -> OpenFiles {
         OpenFiles::Known(Found::default())
     }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use super::Step;
 use crate::observe::calls::changes::Pending;
 use crate::observe::calls::inherited::InheritedFile;
+use crate::observe::finish::Settled;
 use crate::observe::processes::ProcessTraits;
 use crate::snapshot::Exec;
 use crate::trace::observer::{Caller, Decision, Observer as _, SyscallEntry};
@@ -70,7 +71,8 @@ pub(super) struct Edits {
     pub current: Option<Edit>,
     /// Those that were cut while calls of theirs were in flight.
     pub ending: Vec<Edit>,
-    /// Files that the program has open and a command that runs is changing: until its end all changes of them are its own.
+    /// The files that the program has open and a running command is changing: until that ends, all changes of them are the
+    /// command's.
     pub yielded: Vec<InheritedFile>,
 }
 
@@ -84,12 +86,15 @@ impl Edits {
         self.ending.drain(..).chain(self.current.take()).collect()
     }
 
-    /// Ends an edit that is not the current one any more, once none of its calls is in flight.
-    pub fn end(&mut self, edit: Edit) {
+    /// Ends the current one, once none of its calls is in flight; how it has left the files that its processes have open.
+    pub fn end_current(&mut self) -> Option<Settled> {
+        let edit = self.current.take()?;
+        let settled = edit.step.recorder().settle();
         match edit.in_flight {
             0 => edit.step.end(None),
             _ => self.ending.push(edit),
         }
+        Some(settled)
     }
 
     /// Notes that a call of an edit has ended, and the edit with it, if it was cut meanwhile.
