@@ -21,7 +21,7 @@ use crate::cli::History;
 use crate::fs::lstat_beneath_directories;
 use crate::git::below;
 use crate::library::log::Changes;
-use crate::library::sources::Sources;
+use crate::library::sources::{Source, Sources};
 use crate::library::undone::UndoneRecordings;
 use crate::library::{Entry, Library};
 use crate::snapshot::blobs::Side;
@@ -205,12 +205,26 @@ fn sizes(record: &FileRecord) -> String {
 
 /// Whether what is there now differs from what the last recording or restore has left.
 fn is_changed_since(sources: &Sources, path: &[u8], console: &mut Console) -> bool {
-    let found = sources.that_changed(path).map(|number| sources.get(number));
-    let newest = found.max_by_key(|source| source.finished.unwrap_or(Timestamp::MAX));
-    let Some(snapshot) = newest.and_then(|newest| open_or_name(newest, console)) else { return false };
-    let records = snapshot.files().iter().filter(|record| below(&record.path, path).is_some());
-    let mut records = records.filter(|record| PathEffect::of(record).is_undone());
-    records.any(|record| !is_as_left(&record.path, record) && !has_other_names(&record.path))
+    let finished = |source: &Source| source.finished.unwrap_or(Timestamp::MAX);
+    let mut found: Vec<_> = sources.that_changed(path).map(|number| sources.get(number)).collect();
+    found.sort_by_key(|source| std::cmp::Reverse(finished(source)));
+    let mut newest: Option<(Timestamp, Vec<FileRecord>)> = None;
+    for source in found {
+        // One that finished later may have changed it earlier, if both ran at the same time.
+        if newest.as_ref().is_some_and(|(last, _)| finished(source) <= *last) {
+            break;
+        }
+        let Some(snapshot) = open_or_name(source, console) else { return false };
+        let records = snapshot.files().iter().filter(|record| below(&record.path, path).is_some());
+        let records: Vec<_> = records.filter(|record| PathEffect::of(record).is_undone()).cloned().collect();
+        let last = |record: &FileRecord| record.changed_between(Timestamp::MIN, finished(source)).1;
+        let last = records.iter().map(last).max().unwrap_or_else(|| finished(source));
+        if newest.as_ref().is_none_or(|(newest, _)| last > *newest) {
+            newest = Some((last, records));
+        }
+    }
+    let records = newest.map(|(_, records)| records).unwrap_or_default();
+    records.iter().any(|record| !is_as_left(&record.path, record) && !has_other_names(&record.path))
 }
 
 /// Whether what is at `path` now is what `record` says was left.

@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::network::NetworkUse;
 
 /// The newest version of the bundle format. This build reads it and all before it, from 1 on, and writes
@@ -574,6 +576,13 @@ pub struct FileRecord {
 }
 
 impl FileRecord {
+    /// When its first and its last change were, of a recording that ran from `started` to `finished`.
+    pub fn changed_between(&self, started: Timestamp, finished: Timestamp) -> (Timestamp, Timestamp) {
+        let at = |us: u64| i64::try_from(us).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
+        let known = self.changed_between_us.and_then(|(first, last)| at(first).zip(at(last)));
+        known.unwrap_or((started, finished))
+    }
+
     /// A record of which no more is known: used by no process, never renamed, in no repository.
     pub fn new(path: &[u8], before: State, after: State, operations: Operations) -> FileRecord {
         FileRecord {

@@ -171,6 +171,7 @@ pub fn versions(parts: &[Snapshot], paths: &BTreeSet<Vec<u8>>, time: Timestamp) 
         let time = |text: &str| text.parse::<Timestamp>().unwrap_or(Timestamp::MIN);
         let (start, end) = (time(&part.header().started_at), time(&part.header().finished_at));
         for record in part.files().iter().filter(|record| tells(record)) {
+            let (start, end) = record.changed_between(start, end);
             // Another process may have written it while the recording ran, before the command used it.
             let found = record.before.present().and_then(modified).unwrap_or(start);
             let before = found.clamp(start, end.max(start));

@@ -623,6 +623,10 @@ fn in_turns(before: &[(&str, &str)], turns: &[(usize, &str)]) {
     }
     agent.end();
     assert!(steps(&place).iter().all(|step| step["incomplete"].is_null()), "{:#?}", steps(&place));
+    if place.at("f").exists() {
+        let history = verb(&place, &["history", "f"]).expect(0).stderr;
+        assert!(!history.contains("not in the library"), "{turns:?}: {history}");
+    }
     verb(&place, &["undo", "--session", "s"]).expect(0);
     assert_same(&describe(&scan(&place.work), |_| false), &tree, &format!("{turns:?}"));
 }
@@ -635,6 +639,8 @@ fn commands_that_change_a_file_in_turns_are_undone_at_once() {
     in_turns(&f, &[(1, ":"), (0, "echo two > f; echo k > k"), (1, "echo one > f; rm k")]);
     in_turns(&f, &[(1, ":"), (2, ":"), (2, "echo 2 > f"), (1, "echo 0 > f"), (2, "echo 2 > f")]);
     in_turns(&[], &[(1, ":"), (2, "echo 2 > f"), (1, "rm f"), (2, "echo 2 > f")]);
+    // The one that changed it first ends last.
+    in_turns(&f, &[(1, ":"), (2, "echo 2 > f"), (1, "echo 1 > f")]);
     // In both orders.
     in_turns(&f, &[(1, "echo one > f"), (0, "echo two > f"), (1, "echo three > f")]);
     in_turns(&f, &[(1, "echo 1 > f"), (2, "echo 2 > f"), (1, "echo 3 > f"), (2, "echo 4 > f")]);
