@@ -10,7 +10,7 @@ mod files;
 mod nodes;
 mod write;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::io;
 
 use rustix::fs::Mode;
@@ -24,7 +24,7 @@ use super::git::locks::GitLocks;
 use super::journal::{Journal, JournalEntry};
 use super::node::Shortfall;
 use super::parallel::Tick;
-use super::plan::{Action, LeftReason, PlanInput, RestorePlan, is_unchanged, needs_content};
+use super::plan::{Action, LeftReason, PlanInput, RestorePlan, Step, is_unchanged};
 use super::root::{Dentry, Handle, Root};
 use super::targets::same_file;
 use super::times::DirectoryTimes;
@@ -94,8 +94,10 @@ pub fn apply(
         unsynced: Unsynced::of(
             context.plan.steps.iter().filter(|step| matches!(step.action, Action::File { .. })).count(),
         ),
+        replaced: HashMap::new(),
         own_changes: HashSet::new(),
     };
+    applier.hold_replaced()?;
     applier.make()?;
     applier.remove()?;
     applier.make_hard_links()?;
@@ -121,6 +123,8 @@ struct Applier<'a, 'b, 'l> {
     /// What takes the place of a directory; it is made before anything in that directory is removed.
     waiting: BTreeMap<usize, PreparedNode>,
     unsynced: Unsynced,
+    /// Files that return from a name that something else takes before they do, by the record of that name.
+    replaced: HashMap<usize, Handle>,
     /// Files that were changed in place: under their other names they differ from their inspection.
     own_changes: HashSet<(u64, u64)>,
 }
@@ -177,6 +181,22 @@ impl Applier<'_, '_, '_> {
         self.is_live_directory(record) && !self.is_wanted_directory(record)
     }
 
+    /// Opens each file that returns from a name that is not only removed.
+    fn hold_replaced(&mut self) -> Result<(), Error> {
+        let steps = &self.context.plan.steps;
+        let removed = |step: &&Step| step.action == Action::Remove;
+        let removed: HashSet<usize> = steps.iter().filter(removed).map(|step| step.record).collect();
+        for step in steps {
+            if let Action::Return { from } = step.action
+                && !removed.contains(&from)
+            {
+                let handle = self.handle(from, &self.dentry(from)?)?;
+                self.replaced.insert(from, handle);
+            }
+        }
+        Ok(())
+    }
+
     /// Makes everything new that needs no directory out of its way, and gives attributes to what stays.
     fn make(&mut self) -> Result<(), Error> {
         let context = self.context;
@@ -210,7 +230,13 @@ impl Applier<'_, '_, '_> {
                         self.enqueue(prepared, waits);
                     }
                 }
-                Action::Attributes(_) | Action::HardLink { .. } | Action::Remove => {}
+                Action::Attributes(_) | Action::HardLink { .. } | Action::Return { .. } | Action::Remove => {}
+            }
+        }
+        self.place_prepared()?;
+        for step in &context.plan.steps {
+            if let Action::Return { from } = step.action {
+                self.return_file(step.record, from)?;
             }
         }
         self.place_prepared()?;
@@ -329,9 +355,4 @@ pub fn source<'a>(input: &PlanInput<'a>, index: usize) -> &'a FileRecord {
     };
     let is_found = |source: &&FileRecord| locate(source, input.wanted).is_ok();
     names().find(is_stored).or_else(|| names().find(is_found)).unwrap_or(&input.files[index])
-}
-
-fn needs_content_of(input: &PlanInput, record: usize) -> bool {
-    let action = Action::File { in_place: false, own_content: false };
-    needs_content(input, record, &action)
 }

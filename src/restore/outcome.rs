@@ -99,7 +99,7 @@ pub fn outcome(
         |index: usize| input.inspections.get(&index).and_then(|inspection| inspection.as_ref().ok());
     let change = |index: usize, action: &Action| match action {
         Action::File { in_place: true, .. } => PathChange::WriteInPlace,
-        Action::File { .. } | Action::Node => {
+        Action::File { .. } | Action::Return { .. } | Action::Node => {
             match inspected(index).and_then(|inspection| inspection.live.as_ref()) {
                 None => PathChange::Create,
                 Some(_) => PathChange::Replace,

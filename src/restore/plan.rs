@@ -79,6 +79,11 @@ pub enum Action {
         /// The index of that record.
         to: usize,
     },
+    /// The file itself, which is there by a name that it loses, gets this name again.
+    Return {
+        /// The index of the record of that name.
+        from: usize,
+    },
     /// A directory, symlink, FIFO, socket or device is made.
     Node,
     /// The existing file gets other attributes.
@@ -206,7 +211,7 @@ impl RestorePlan {
 pub fn touched(input: &PlanInput, plan: &RestorePlan) -> BTreeSet<Vec<u8>> {
     let changes_names = |step: &&Step| match step.action {
         Action::File { in_place, .. } => !in_place,
-        Action::HardLink { .. } | Action::Node | Action::Remove => true,
+        Action::HardLink { .. } | Action::Return { .. } | Action::Node | Action::Remove => true,
         Action::Attributes(_) => false,
     };
     let paths = plan.steps.iter().filter(changes_names).map(|step| &input.files[step.record].path);
@@ -222,6 +227,7 @@ pub fn plan(input: &PlanInput) -> RestorePlan {
     planner.join_and_separate();
     planner.keep_content_of_what_stays();
     planner.keep_unknown_entries();
+    planner.return_files();
     planner.make_parents();
     planner.find_obstacles();
     let mut plan = planner.plan;
@@ -429,7 +435,9 @@ impl<'a> Planner<'a> {
                 inspection.live.as_ref().is_some_and(|live| live.file_type == FileType::Directory);
             let goes = match self.steps.get(&index) {
                 Some(Action::Remove) => true,
-                Some(Action::File { .. } | Action::HardLink { .. } | Action::Node) => false,
+                Some(
+                    Action::File { .. } | Action::HardLink { .. } | Action::Return { .. } | Action::Node,
+                ) => false,
                 _ => continue,
             };
             if is_directory {

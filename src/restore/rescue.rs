@@ -228,7 +228,7 @@ fn kept_of(input: &PlanInput, step: &Step) -> Option<KeptPath> {
             }
             (State::Present(Box::new(after)), Operation::Metadata.into())
         }
-        Action::File { .. } | Action::HardLink { .. } | Action::Node => {
+        Action::File { .. } | Action::HardLink { .. } | Action::Return { .. } | Action::Node => {
             let wanted = state(source, input.wanted).present()?;
             (State::Present(Box::new(promised(wanted, input.policy))), Operation::Write.into())
         }

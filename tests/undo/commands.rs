@@ -122,6 +122,37 @@ fn removed_hard_links_are_restored_as_one_file() {
 }
 
 #[test]
+fn renamed_file_keeps_the_hard_links_that_the_recording_does_not_know() {
+    for (script, renamed) in [
+        ("mv one new", &["one"][..]),
+        ("mv one other", &["one"]),
+        ("mkdir d; mv one d/new; ln d/new d/more", &["one"]),
+        ("mv one t; mv other one", &["one", "other"]),
+        ("mv one t; mv other one; mv t other", &["one", "other"]),
+        ("mv src/one t; rm -rf src; mv t src", &["src/one"]),
+        ("mv one t; mkdir one; mv t one; mv src t", &["one", "src/one"]),
+    ] {
+        for keep in LEVELS {
+            let place = Place::new();
+            for name in ["one", "other", "src/one"] {
+                place.write(name, name);
+                fs::hard_link(place.at(name), place.at(name.replace('/', " ")).with_extension("unknown"))
+                    .unwrap();
+            }
+            let inodes = || renamed.iter().map(|name| place.inode(name)).collect::<Vec<_>>();
+            let (before, states) = (inodes(), record_keeping(&place, keep, script));
+            for _ in 0..2 {
+                place.verb("restore", &["--before"]).expect(0);
+                assert_eq!(inodes(), before, "{script}");
+                expect(&place, &states.before, script);
+                place.verb("restore", &[]).expect(0);
+                expect(&place, &states.after, script);
+            }
+        }
+    }
+}
+
+#[test]
 fn names_moved_to_another_inode_are_restored_together() {
     for keep in LEVELS {
         let place = Place::new();

@@ -172,9 +172,10 @@ impl Applier<'_, '_, '_> {
             let path = self.path(step.record).to_vec();
             let new_flags = match (&step.action, self.wanted(step.record)) {
                 (Action::Attributes(attributes), _) => attributes.flags.as_ref(),
-                (Action::File { .. } | Action::HardLink { .. } | Action::Node, Some(wanted))
-                    if context.input.policy.privileges && flags::has_flags(wanted.file_type) =>
-                {
+                (
+                    Action::File { .. } | Action::HardLink { .. } | Action::Return { .. } | Action::Node,
+                    Some(wanted),
+                ) if context.input.policy.privileges && flags::has_flags(wanted.file_type) => {
                     let has_some =
                         self.inspected(step.record).is_some_and(|live| !live.inode_flags.is_empty());
                     Some(&wanted.inode_flags).filter(|flags| has_some || !flags.is_empty())

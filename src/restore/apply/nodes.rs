@@ -2,11 +2,11 @@
 
 use std::io;
 
-use rustix::fs::{AtFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, RenameFlags};
 use rustix::io::Errno;
 
 use super::files::NewFile;
-use super::{Applier, PreparedNode, needs_content_of};
+use super::{Applier, PreparedNode};
 use crate::restore::disk::{self, remove_temporary, temporary};
 use crate::restore::error::{Error, failed, failed_at};
 use crate::restore::journal::JournalEntry;
@@ -201,6 +201,28 @@ impl Applier<'_, '_, '_> {
         }
     }
 
+    /// Gives a file its old name again.
+    pub(super) fn return_file(&mut self, record: usize, from: usize) -> Result<(), Error> {
+        let handle = match self.replaced.remove(&from) {
+            Some(handle) => handle,
+            None => self.handle(from, &self.dentry(from)?)?,
+        };
+        let is_expected = handle.present().is_ok_and(|now| self.is_as_inspected(from, &now));
+        if !is_expected {
+            return Err(self.changed_meanwhile(from));
+        }
+        let waits = self.waits(record);
+        let link = |temporary: &Dentry| {
+            let (file, follow) = (handle.proc_path(), AtFlags::SYMLINK_FOLLOW);
+            rustix::fs::linkat(CWD, &file, temporary.parent(), temporary.name(), follow)
+        };
+        match self.link(record, link)? {
+            Some(prepared) => self.enqueue(prepared, waits),
+            None => self.add_file(NewFile { record, own_content: false, waits })?,
+        }
+        Ok(())
+    }
+
     pub(super) fn make_hard_link(&mut self, record: usize, to: usize) -> Result<(), Error> {
         let (dentry, leader) = (self.dentry(record)?, self.dentry(to)?);
         let inode = |dentry: &Dentry| -> io::Result<Option<(u64, u64)>> {
@@ -211,23 +233,30 @@ impl Applier<'_, '_, '_> {
         if own.is_some() && own == inode(&leader).map_err(failed_at("stat", path))? {
             return Ok(());
         }
-        let temporary = self.temporary(&dentry);
-        self.log(&JournalEntry::Temporary { path: path.to_vec() })?;
-        let flags = AtFlags::empty();
-        let made =
-            rustix::fs::linkat(leader.parent(), leader.name(), temporary.parent(), temporary.name(), flags);
-        match made {
-            Ok(()) => {
-                let handle = self.handle(record, &temporary)?;
-                self.put(PreparedNode { record, inode: handle.inode() })
-            }
-            // Another filesystem by now, too many hard links, or not permitted: a file of its own has the
-            // same content.
-            Err(Errno::XDEV | Errno::MLINK | Errno::PERM) => {
-                let own_content = !needs_content_of(self.context.input, record);
-                self.add_file(NewFile { record, own_content, waits: false })
-            }
-            Err(error) => Err(failed_at("make a hard link at", path)(error.into())),
+        let link = |temporary: &Dentry| {
+            let flags = AtFlags::empty();
+            rustix::fs::linkat(leader.parent(), leader.name(), temporary.parent(), temporary.name(), flags)
+        };
+        match self.link(record, link)? {
+            Some(prepared) => self.put(prepared),
+            None => self.add_file(NewFile { record, own_content: false, waits: false }),
+        }
+    }
+
+    /// Makes a hard link by `link` under the temporary name of `record`; none if a file can't get one more name, and a
+    /// file of its own has the same content.
+    fn link(
+        &self,
+        record: usize,
+        link: impl FnOnce(&Dentry) -> rustix::io::Result<()>,
+    ) -> Result<Option<PreparedNode>, Error> {
+        let (_, temporary) = self.dentries(record)?;
+        self.log(&JournalEntry::Temporary { path: self.path(record).to_vec() })?;
+        match link(&temporary) {
+            Ok(()) => Ok(Some(PreparedNode { record, inode: self.handle(record, &temporary)?.inode() })),
+            // Another filesystem by now, too many hard links, not permitted, or no name is left.
+            Err(Errno::XDEV | Errno::MLINK | Errno::PERM | Errno::NOENT) => Ok(None),
+            Err(error) => Err(failed_at("make a hard link at", self.path(record))(error.into())),
         }
     }
 }

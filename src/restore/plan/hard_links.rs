@@ -1,9 +1,12 @@
-//! Hard links: names that were one file are to be one again, and names that were not get files of their
-//! own.
+//! Hard links: names that were one file are to be one again, names that were not get files of their own, and a file that
+//! was renamed gets its old name back.
+
+use std::collections::HashMap;
 
 use super::{Action, Planner};
-use crate::restore::targets::HardLinks;
-use crate::snapshot::FileType;
+use crate::restore::targets::{HardLinks, opposite};
+use crate::snapshot::compare::{LinkedFile, content_id, state};
+use crate::snapshot::{FileType, Present};
 
 impl Planner<'_> {
     /// Joins the names that were one file, and separates those that were not.
@@ -111,5 +114,43 @@ impl Planner<'_> {
         {
             self.steps.insert(index, Action::File { in_place: false, own_content: false });
         }
+    }
+
+    /// Has files that lose another name take their old one, instead of copies of them: so they keep the hard links that
+    /// the snapshot does not know.
+    pub(super) fn return_files(&mut self) {
+        let leaves = |(index, action): (&usize, &Action)| {
+            let inspection = self.inspect(*index).filter(|inspection| inspection.at_other)?;
+            let live = inspection.live.as_ref().filter(|_| !inspection.mount)?;
+            let leaves = match action {
+                Action::Remove | Action::HardLink { .. } | Action::Node => true,
+                Action::File { in_place, own_content } => !in_place && !own_content,
+                Action::Return { .. } | Action::Attributes(_) => false,
+            };
+            leaves.then_some((LinkedFile::of_any(live)?, *index))
+        };
+        let leaving: HashMap<LinkedFile, usize> = self.steps.iter().filter_map(leaves).collect();
+        let attributes = |at: &Present| {
+            (at.uid, at.gid, self.input.policy.permissions(at), at.xattrs.clone(), at.inode_flags.clone())
+        };
+        let content = |index: usize, side| {
+            let at = state(self.record(index), side).present()?;
+            Some((at.size, content_id(self.record(index), side)))
+                .filter(|(size, id)| *size == 0 || id.is_some())
+        };
+        let returns = |(index, action): (&usize, &Action)| {
+            let is_made = matches!(action, Action::File { in_place: false, own_content: false });
+            let wanted = self.wanted(*index).filter(|_| is_made)?;
+            let from = *leaving.get(&LinkedFile::of_any(wanted)?)?;
+            let live = self.inspect(from)?.live.as_ref()?;
+            let found = content(from, opposite(self.input.wanted))?;
+            let is_same = content(*index, self.input.wanted) == Some(found)
+                && attributes(live) == attributes(wanted)
+                && self.input.policy.permissions(wanted) == wanted.mode & 0o7777
+                && !self.input.replaced.contains_key(index);
+            is_same.then_some((*index, Action::Return { from }))
+        };
+        let returned: Vec<_> = self.steps.iter().filter_map(returns).collect();
+        self.steps.extend(returned);
     }
 }

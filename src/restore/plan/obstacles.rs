@@ -10,8 +10,7 @@ use crate::snapshot::FileType;
 impl Planner<'_> {
     /// Plans the parent directories of everything that is made.
     pub(super) fn make_parents(&mut self) {
-        let made =
-            |action: &Action| matches!(action, Action::File { .. } | Action::HardLink { .. } | Action::Node);
+        let made = |action: &Action| !matches!(action, Action::Attributes(_) | Action::Remove);
         let indices: Vec<usize> =
             self.steps.iter().filter(|(_, action)| made(action)).map(|(index, _)| *index).collect();
         for index in indices {
