@@ -15,7 +15,7 @@ mod killed;
 mod large;
 mod malicious_bundle;
 mod permissions;
-mod random;
+pub mod random;
 mod restore;
 mod resumed;
 mod verify;

@@ -24,9 +24,9 @@ pub use self::records::Files;
 use self::records::mere_mount_points;
 pub(super) use self::records::{git_status, present_before, put};
 use super::calls::inherited::InheritedFile;
+use super::ledger::Ledger;
 use super::ledger::ids::NameId;
 use super::ledger::inodes::Content;
-use super::ledger::{ChangesSinceInterim, Ledger};
 use super::policy::Exclusion;
 use super::policy::ignore::RuleId;
 use super::recorder::Recorder;
@@ -123,6 +123,7 @@ impl Recording {
         }
         names.retain(|name| !self.is_left_alone(*name));
         let Examined { mut afters, existence_only, kept } = Examiner::new(self).examine_all(names);
+        self.ledger.note_last_change_times(kept.iter().copied());
         self.leave_out_unchanged_git_state(&mut afters);
         self.forget_what_came_and_went(&afters);
         self.warn_private_mounts_that_stay();
@@ -232,7 +233,7 @@ impl Recording {
         });
         // Also if there is no first snapshot: what was taken over from earlier is in these.
         if let Some(open) = open {
-            self.goes_on_from(Interim { afters, open });
+            self.goes_on_from(Interim { afters, open }, &kept);
         }
         committed
     }
@@ -284,9 +285,9 @@ impl Recording {
         self.resolver.note_replaced();
         let open = OpenFiles::of(self.processes.living());
         let names = self.ledger.names.sorted();
-        let afters = Examiner::new(self).examine_all(names).afters;
+        let Examined { afters, kept, .. } = Examiner::new(self).examine_all(names);
         self.byte_store.capture.release_files();
-        self.goes_on_from(Interim { afters, open });
+        self.goes_on_from(Interim { afters, open }, &kept);
     }
 
     /// Takes the states of all that the tree has changed, or has open: what is changed from now on without a call of the
@@ -325,9 +326,11 @@ impl Recording {
         Settled(files.collect())
     }
 
-    fn goes_on_from(&mut self, interim: Interim) {
+    /// Goes on from interim states, of which some were `kept` from earlier.
+    fn goes_on_from(&mut self, interim: Interim, kept: &HashSet<NameId, foldhash::fast::RandomState>) {
+        let is_new = |name: &NameId| !kept.contains(name);
+        self.ledger.goes_on(interim.afters.iter().map(|(name, _)| *name).filter(is_new));
         self.interim = Some(interim);
-        self.ledger.changes_since_interim = Some(ChangesSinceInterim::default());
     }
 
     /// Tells of inodes that were renamed, and whose bytes are at no recorded name any more.

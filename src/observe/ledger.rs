@@ -43,6 +43,8 @@ pub struct Ledger {
     pub(super) gone: HashMap<Vec<u8>, Vec<Vec<u8>>, foldhash::fast::RandomState>,
     /// The names to which our own program has put something else, called by a process of the tree.
     pub(super) put_by_us: HashSet<NameId, foldhash::fast::RandomState>,
+    /// The names that a call has changed since which another recording observes.
+    pub(super) changed_by_others: HashSet<NameId, foldhash::fast::RandomState>,
     /// The names on which the process that had made them mounted something, and those of directories that it made
     /// above them.
     pub mount_points: HashSet<NameId, foldhash::fast::RandomState>,
@@ -54,6 +56,8 @@ pub struct Ledger {
     pub change_times: Option<HashMap<NameId, (u64, u64), foldhash::fast::RandomState>>,
     /// When the recording began, in microseconds since 1970.
     began_us: u64,
+    /// Since when the interim states are known of names that were changed before times were noted.
+    settled_us: HashMap<NameId, u64, foldhash::fast::RandomState>,
     /// What was changed since interim states were taken.
     pub(super) changes_since_interim: Option<ChangesSinceInterim>,
 }
@@ -84,6 +88,26 @@ impl Ledger {
         let Some(times) = &mut self.change_times else { return };
         let now = now_us();
         times.entry(name).or_insert((if was_changed { self.began_us } else { now }, now)).1 = now;
+    }
+
+    /// Begins to note what is changed from now on: interim states were taken, anew of these names.
+    pub(super) fn goes_on(&mut self, names: impl Iterator<Item = NameId>) {
+        self.changes_since_interim = Some(ChangesSinceInterim::default());
+        if self.change_times.is_some() {
+            let now = now_us();
+            let changed: Vec<_> = names.filter(|name| self.changes(*name) > 0).collect();
+            self.settled_us.extend(changed.into_iter().map(|name| (name, now)));
+        }
+    }
+
+    /// Notes of names whose interim states are the last ones that they were not changed later.
+    pub(super) fn note_last_change_times(&mut self, names: impl Iterator<Item = NameId>) {
+        let Some(times) = &mut self.change_times else { return };
+        for name in names {
+            if let Some(settled) = self.settled_us.get(&name) {
+                times.entry(name).or_insert((self.began_us, *settled));
+            }
+        }
     }
 
     /// Notes that `process` has mounted something on a path.

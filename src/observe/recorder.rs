@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::calls::changes::Pending;
 use super::calls::inherited::InheritedFile;
-use super::calls::own_program::own_programs;
+use super::calls::own_program::{Yielded, own_programs};
 use super::calls::read_only::StartDirectory;
 use super::capture::Capture;
 use super::finish::Settled;
@@ -193,9 +193,15 @@ impl Recorder {
     }
 
     /// Takes the states of what its processes have changed, or have open, if a call that another recording observes may
-    /// change that. Returns whether it may.
-    pub fn yield_to(&self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
-        self.guarded(false, |state| state.yield_to(caller, call))
+    /// change that. Returns whether it may, and the names that may get another file then.
+    pub fn yield_to(&self, caller: Caller, call: &SyscallEntry<'_>) -> Yielded {
+        self.guarded(Yielded::default(), |state| state.yield_to(caller, call))
+    }
+
+    /// Notes that a call of `other` to which it yielded has succeeded; `served` is what the tree serves.
+    pub fn has_yielded(&self, yielded: &Yielded, other: &Recorder, served: &ServedDevices) {
+        let settle = || other.guarded((), Recording::take_interim_states);
+        self.guarded((), |state| state.has_yielded(yielded, served, settle));
     }
 
     /// Takes the states of all that its processes have changed, or have open: what is changed from now on without a call

@@ -11,7 +11,7 @@ use super::finish::after::Interim;
 use super::git_state::GitStateChanges;
 use super::ledger::Ledger;
 use super::ledger::apply::Change;
-use super::ledger::ids::{NameId, ProcessId};
+use super::ledger::ids::{InodeId, NameId, ProcessId};
 use super::ledger::names::Name;
 use super::ledger::protect::{ByteStore, Protected, Protector};
 use super::lookups::{Known, LookupPlace, Lookups};
@@ -299,6 +299,7 @@ impl Recording {
     /// What the rules say of a path; its record, made at first sight.
     pub fn classify(&mut self, path: Vec<u8>, stat: Option<&FileStat>) -> Classification {
         if let Some(name) = self.ledger.names.find(&path) {
+            self.see_again(name, &path, stat);
             return match self.left_out_by(name) {
                 Some(rule) => Classification::Suppressed(rule, path),
                 None => Classification::Recorded(name),
@@ -393,6 +394,7 @@ impl Recording {
         stat: Option<&FileStat>,
     ) -> Result<Classification, (Exclusion, Vec<u8>)> {
         if let Some(name) = self.ledger.names.find(&path) {
+            self.see_again(name, &path, stat);
             return Ok(Classification::Recorded(name));
         }
         self.follow_git_file(&path, stat);
@@ -412,20 +414,44 @@ impl Recording {
         stat: Option<&FileStat>,
         unless_changed: Option<RuleId>,
     ) -> NameId {
+        let (left_out, is_git_state) = (unless_changed.is_some(), unless_changed == Some(RuleId::GIT));
+        let (sight, target) = self.sight(&path, stat);
+        let name = Name { left_out, is_git_state, ..sight };
+        let before = name.before;
+        let name = self.ledger.names.add(path, name);
+        self.name_inode(before, name, target);
+        name
+    }
+
+    /// Takes what is at a path now for what was there at first sight, if it was only looked up then, and a call that
+    /// another recording observes has changed it since.
+    fn see_again(&mut self, name: NameId, path: &[u8], stat: Option<&FileStat>) {
+        let is_looked_up = self.ledger.names.get(name).operations.is_within(Operation::Existence.into());
+        if !is_looked_up || self.ledger.changes(name) > 0 || !self.ledger.changed_by_others.remove(&name) {
+            return;
+        }
+        let (Name { before, git, git_epoch, .. }, target) = self.sight(path, stat);
+        let known = self.ledger.names.get_mut(name);
+        (known.before, known.git, known.git_epoch) = (before, git, git_epoch);
+        self.name_inode(before, name, target);
+    }
+
+    /// What is at a path now, and how Git knows it; also the target of a symlink.
+    fn sight(&mut self, path: &[u8], stat: Option<&FileStat>) -> (Name, Option<Vec<u8>>) {
         let git = if self.byte_store.keep.has_inputs() {
-            self.repositories.classify(&path, stat, false)
+            self.repositories.classify(path, stat, false)
         } else {
-            self.repositories.observe(&path);
+            self.repositories.observe(path);
             None
         };
         self.leave_out_git_dirs();
-        let (stat, target) = with_target(&path, stat);
+        let (stat, target) = with_target(path, stat);
         let before = stat.as_ref().map(|stat| self.ledger.inodes.meet(stat));
-        let git_epoch = self.repositories.epoch();
-        let (left_out, is_git_state) = (unless_changed.is_some(), unless_changed == Some(RuleId::GIT));
-        let name = Name { before, git, git_epoch, left_out, is_git_state, ..Name::default() };
-        let name = self.ledger.names.add(path, name);
-        if let Some(inode) = before.map(|inode| self.ledger.inodes.get_mut(inode))
+        (Name { before, git, git_epoch: self.repositories.epoch(), ..Name::default() }, target)
+    }
+
+    fn name_inode(&mut self, inode: Option<InodeId>, name: NameId, target: Option<Vec<u8>>) {
+        if let Some(inode) = inode.map(|inode| self.ledger.inodes.get_mut(inode))
             && inode.name.is_none()
         {
             inode.name = Some(name);
@@ -433,7 +459,6 @@ impl Recording {
                 inode.extra_mut().target = target;
             }
         }
-        name
     }
 
     /// Asks Git about a path that the stopped call may change, where the level of the recording skipped that

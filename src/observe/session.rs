@@ -27,6 +27,7 @@ use nix::unistd::{Pid, getpgid};
 use self::edits::{Edit, Edits, may_change};
 use super::calls::changes::Pending;
 use super::calls::inherited::{self, InheritedFile};
+use super::calls::own_program::Yielded;
 use super::finish::Settled;
 use super::mounts::{ServedDevices, ServedWatch};
 use super::processes::{ProcessTraits, Rights};
@@ -174,7 +175,12 @@ pub struct Routed {
     of: CallOf,
     /// Whether it mounts or unmounts something.
     mounts: bool,
+    /// The other steps that it may change something for.
+    yielded: Vec<YieldedStep>,
 }
+
+/// A step, and what it has that a call of another one may change.
+type YieldedStep = (Arc<dyn Step>, Yielded);
 
 /// Whose a call is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -556,11 +562,11 @@ impl Session {
         let mut edits = self.edits();
         let Some(edit) = self.edit_of(caller.tgid, &mut edits) else { return Decision::Continue };
         let step = Arc::clone(&edit.step);
-        self.let_others_yield(&edits.ending, &step, caller, call);
+        let yielded = self.let_others_yield(&edits.ending, &step, caller, call);
         let Some(edit) = &mut edits.current else { return Decision::Continue };
         let decision = edit.on_entry(caller, call);
         self.woken.notify_all();
-        route(decision, step, CallOf::Edit, call)
+        route(decision, step, (CallOf::Edit, yielded), call)
     }
 
     /// The edit, begun if there is none, whose recorder knows a process.
@@ -606,31 +612,40 @@ impl Session {
     }
 
     /// Has the other steps yield to a call of a command.
-    fn prepare_for(&self, step: &Arc<dyn Step>, caller: Caller, call: &SyscallEntry<'_>) -> CallOf {
+    fn prepare_for(
+        &self,
+        step: &Arc<dyn Step>,
+        caller: Caller,
+        call: &SyscallEntry<'_>,
+    ) -> (CallOf, Vec<YieldedStep>) {
         let may_change = || may_change(call.decoded, self.traits_of(caller.tgid).in_foreign_mount_namespace);
         if call.decoded.is_read_only() || !may_change() {
-            return CallOf::Command;
+            return (CallOf::Command, Vec::new());
         }
         self.end_jobs(|_| true);
         let edits = self.edits();
-        self.let_others_yield(&edits.ending, step, caller, call);
-        match &edits.current {
-            Some(edit) if edit.step.recorder().yield_to(caller, call) => CallOf::CommandInEdit,
-            _ => CallOf::Command,
-        }
+        let yielded = self.let_others_yield(&edits.ending, step, caller, call);
+        let in_edit = edits.current.as_ref().is_some_and(|edit| {
+            // It is cut after the call.
+            edit.step.recorder().yield_to(caller, call).has_changed
+        });
+        (if in_edit { CallOf::CommandInEdit } else { CallOf::Command }, yielded)
     }
 
-    /// Has the other steps take the states of what they have changed and this call may change, too.
+    /// Has the other steps take the states of what they have changed and this call may change, too. Returns those in which
+    /// a name may get another file.
     fn let_others_yield(
         &self,
         ending: &[Edit],
         step: &Arc<dyn Step>,
         caller: Caller,
         call: &SyscallEntry<'_>,
-    ) {
-        for other in self.others(ending, step) {
-            other.recorder().yield_to(caller, call);
-        }
+    ) -> Vec<YieldedStep> {
+        let others = self.others(ending, step).into_iter().map(|other| {
+            let yielded = other.recorder().yield_to(caller, call);
+            (other, yielded)
+        });
+        others.filter(|(_, yielded)| !yielded.is_empty()).collect()
     }
 
     /// The commands that run.
@@ -684,7 +699,7 @@ impl Observer for Session {
                 route(step.recorder().on_entry(caller, call), step, of, call)
             }
             Route::Beginning(step) => {
-                route(step.recorder().on_entry(caller, call), step, CallOf::Beginning, call)
+                route(step.recorder().on_entry(caller, call), step, (CallOf::Beginning, Vec::new()), call)
             }
             Route::Program if call.decoded.is_read_only() => Decision::Continue,
             Route::Program => self.on_own_entry(caller, call),
@@ -694,8 +709,14 @@ impl Observer for Session {
 
     fn on_result(&self, caller: Caller, routed: Routed, result: Option<i64>) {
         let succeeded = result.is_none_or(|result| result >= 0);
-        let Routed { step, pending, of, mounts } = routed;
+        let Routed { step, pending, of, mounts, yielded } = routed;
         step.recorder().on_result(caller, pending, result);
+        if succeeded && !yielded.is_empty() {
+            let served = self.served_by_tree();
+            for (other, yielded) in &yielded {
+                other.recorder().has_yielded(yielded, step.recorder(), &served);
+            }
+        }
         if mounts {
             for other in self.others(self.edits().all(), &step) {
                 other.recorder().mounts_changed(caller);
@@ -846,7 +867,7 @@ impl Observer for Session {
 fn route(
     decision: Decision<Pending>,
     step: Arc<dyn Step>,
-    of: CallOf,
+    (of, yielded): (CallOf, Vec<YieldedStep>),
     call: &SyscallEntry<'_>,
 ) -> Decision<Routed> {
     let mounts = || call.decoded.accesses.iter().any(|access| access.effect == Effect::MountPoint);
@@ -854,7 +875,7 @@ fn route(
         Decision::Continue => Decision::Continue,
         Decision::MayWait => Decision::MayWait,
         Decision::AwaitResult(pending) => {
-            Decision::AwaitResult(Routed { step, pending, of, mounts: mounts() })
+            Decision::AwaitResult(Routed { step, pending, of, mounts: mounts(), yielded })
         }
         Decision::Refuse(errno) => Decision::Refuse(errno),
         Decision::Postpone => Decision::Postpone,

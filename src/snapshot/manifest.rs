@@ -376,6 +376,11 @@ impl Operations {
         self.0 & other.0 != 0
     }
 
+    /// Whether there is no operation that is not in `other`.
+    pub const fn is_within(self, other: Operations) -> bool {
+        self.0 & !other.0 == 0
+    }
+
     /// The operations that are in both sets.
     #[must_use]
     pub const fn intersection(self, other: Operations) -> Operations {

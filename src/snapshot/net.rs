@@ -150,16 +150,16 @@ impl Chains {
         for record in records {
             // What the shell that started the command had redirected is not the command's change.
             let is_changed = PathEffect::of(&record).is_undone() && !record.is_inherited_alone();
+            let until = record.changed_between_us.map(|(_, last)| last);
             match self.links.get_mut(&record.path) {
-                Some(link) if link.is_changed && is_changed => {
-                    let overlap = link.until.zip(record.changed_between_us);
-                    let overlap = overlap.filter(|(until, (first, _))| first < until);
-                    let until = record.changed_between_us.map(|(_, last)| last);
-                    if until < overlap.map(|(until, _)| until) {
+                // In between, something else may have been there than one of them has found and left.
+                Some(link) if link.is_changed && is_changed || link.overlaps(&record) => {
+                    let overlaps = link.overlaps(&record);
+                    if overlaps && until < link.until {
                         // What the link has so far includes this change and a later one.
                         continue;
                     }
-                    if overlap.is_none()
+                    if !overlaps
                         && !link.is_continued_by(&record)
                         && !is_same_to_git(&link.record, &record, parts)
                     {
@@ -167,13 +167,12 @@ impl Chains {
                         self.breaks.push(ChainBreak { path, older: link.newest, newer: number });
                     }
                     link.append(record);
-                    (link.newest, link.until) = (number, until);
+                    (link.is_changed, link.newest, link.until) = (true, number, until);
                 }
                 Some(link) if link.is_changed => {}
                 _ => {
                     let leaves_content = leaves_content(&record);
                     let path = record.path.clone();
-                    let until = record.changed_between_us.map(|(_, last)| last);
                     let link = Link { record, is_changed, leaves_content, newest: number, until };
                     self.links.insert(path, link);
                 }
@@ -230,6 +229,11 @@ impl Chains {
 }
 
 impl Link {
+    /// Whether a path was changed by a recording, as `later` says, before the last change that this one knows.
+    fn overlaps(&self, later: &FileRecord) -> bool {
+        later.changed_between_us.zip(self.until).is_some_and(|((first, _), until)| first < until)
+    }
+
     /// Whether `later` found what the recordings so far had left.
     ///
     /// A recording that never read the content, and left it alone, can't tell: then the one after it does.

@@ -7,6 +7,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use agent_snapshot::snapshot::{Snapshot, SnapshotKind, State};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
 use serde_json::Value;
 
 use super::{library, log, verb};
@@ -14,6 +16,7 @@ use crate::support::{
     BINARY, MECHANISMS, PATIENCE, Place, Random, Terminal, User, assert_same, descendants, describe, kill,
     needs_root, scan, tracer_of, wait,
 };
+use crate::undo::random::cases;
 
 /// An agent without a mind: what it is told to write it writes itself, what it is told to run it has a shell run.
 const AGENT: &str = r#"
@@ -622,12 +625,14 @@ fn in_turns(before: &[(&str, &str)], turns: &[(usize, &str)]) {
         agent.tell("wait", &command.to_string(), "");
     }
     agent.end();
-    assert!(steps(&place).iter().all(|step| step["incomplete"].is_null()), "{:#?}", steps(&place));
+    let incomplete: Vec<_> = steps(&place).into_iter().filter(|step| !step["incomplete"].is_null()).collect();
+    assert!(incomplete.is_empty(), "{turns:?}: {incomplete:#?}");
     if place.at("f").exists() {
-        let history = verb(&place, &["history", "f"]).expect(0).stderr;
+        let history = verb(&place, &["history", "f"]).stderr;
         assert!(!history.contains("not in the library"), "{turns:?}: {history}");
     }
-    verb(&place, &["undo", "--session", "s"]).expect(0);
+    let undone = verb(&place, &["undo", "--session", "s"]);
+    assert!(undone.status == 0 || undone.stderr.contains("nothing to undo"), "{turns:?}: {undone:#?}");
     assert_same(&describe(&scan(&place.work), |_| false), &tree, &format!("{turns:?}"));
 }
 
@@ -645,6 +650,82 @@ fn commands_that_change_a_file_in_turns_are_undone_at_once() {
     in_turns(&f, &[(1, "echo one > f"), (0, "echo two > f"), (1, "echo three > f")]);
     in_turns(&f, &[(1, "echo 1 > f"), (2, "echo 2 > f"), (1, "echo 3 > f"), (2, "echo 4 > f")]);
     in_turns(&f, &[(1, "rm f"), (2, "echo 2 > f"), (1, "mv f g"), (2, "echo 4 > f; rm g")]);
+    // Another file takes its place meanwhile.
+    in_turns(&f, &[(1, "echo 1 > f"), (2, "echo 2 > g; mv g f"), (1, "echo 3 > f")]);
+    in_turns(&f, &[(1, "echo 1 > f"), (0, "rm f; echo 2 > f"), (1, "mv f g"), (0, "mv g f"), (1, "rm f")]);
+    in_turns(&f, &[(1, "chmod 600 f"), (2, "echo 2 > g; mv g f"), (1, "chmod 640 f"), (2, "rm f")]);
+}
+
+#[test]
+fn what_a_command_has_open_is_its_own_by_any_name() {
+    let f = [("f", "0\n")];
+    in_turns(&f, &[(1, "exec 3>>f; echo 1 >&3"), (2, "mv f g"), (1, "echo 2 >&3")]);
+    in_turns(&f, &[(1, "exec 3<>f"), (2, "mv f g"), (1, "echo 2 >&3"), (2, "cat g")]);
+    in_turns(&f, &[(1, "exec 3<>f"), (0, "mv f g"), (1, "echo 1 >&3"), (0, "mv g h"), (1, "echo 2 >&3")]);
+    in_turns(&f, &[(1, "exec 3>f"), (0, "rm f; echo new > f"), (1, "echo 1 >&3")]);
+    in_turns(&f, &[(1, "exec 3>f"), (0, "mv f g; echo new > f"), (1, "echo 1 >&3; cat f")]);
+    in_turns(&f, &[(1, "exec 3>f; echo 1 >&3"), (0, "ln f g; rm f"), (1, "echo 2 >&3")]);
+    in_turns(
+        &f,
+        &[(1, "exec 3>>f; echo 1 >&3"), (0, "echo x >> f"), (1, "echo 2 >&3"), (0, "rm f; echo y > f")],
+    );
+    // With the directory that it is in.
+    in_turns(&f, &[(1, "mkdir d; echo 1 > d/f"), (0, "mv d e"), (1, ":")]);
+    in_turns(&f, &[(1, "mkdir d; exec 3>d/f; echo 1 >&3"), (0, "mv d e"), (1, "echo 2 >&3")]);
+    in_turns(&f, &[(1, "mkdir d; exec 3>d/f"), (2, "mv d e"), (1, "echo 2 >&3"), (2, "rm -r e")]);
+    in_turns(
+        &f,
+        &[
+            (1, "echo 1 > f; mkdir d"),
+            (2, "mv f d; mv d e"),
+            (1, "echo 3 >> e/f"),
+            (2, "mv e/f f"),
+            (1, "rm f"),
+        ],
+    );
+    // As logs are rotated.
+    let again = "echo 1 >&3; exec 3>log; echo 2 >&3";
+    in_turns(
+        &f,
+        &[
+            (1, "exec 3>log"),
+            (0, "mv log log.1"),
+            (1, again),
+            (0, "mv log.1 log.2; mv log log.1"),
+            (1, again),
+        ],
+    );
+}
+
+#[test]
+fn commands_in_random_turns_are_undone_at_once() {
+    let name = || prop::sample::select(&["f", "g", "d/f", "d/g", "e/f"][..]);
+    let number = || 1..10_u8;
+    let line = prop_oneof![
+        3 => (name(), number()).prop_map(|(to, n)| format!("echo {n} > {to}")),
+        2 => (name(), number()).prop_map(|(to, n)| format!("echo {n} >> {to}")),
+        2 => name().prop_map(|at| format!("rm -f {at}")),
+        3 => (name(), name()).prop_map(|(from, to)| format!("mv -T {from} {to}")),
+        1 => (name(), name()).prop_map(|(from, to)| format!("ln -f {from} {to}")),
+        1 => (name(), name()).prop_map(|(from, to)| format!("cp {from} {to}")),
+        1 => name().prop_map(|at| format!("chmod 600 {at}")),
+        2 => Just("mkdir d".to_owned()),
+        1 => Just("mv -T d e".to_owned()),
+        1 => Just("mv -T e d".to_owned()),
+        1 => Just("rm -rf d".to_owned()),
+        2 => name().prop_map(|at| format!("test -f {at} && exec 3>>{at}")),
+        3 => number().prop_map(|n| format!("echo {n} >&3")),
+        1 => Just("exec 3>&-".to_owned()),
+    ];
+    let turns = prop::collection::vec((0..3_usize, line), 2..8);
+    let config =
+        Config { cases: cases(8), failure_persistence: None, max_shrink_iters: 60, ..Config::default() };
+    let outcome = TestRunner::new(config).run(&turns, |turns| {
+        let turns: Vec<_> = turns.iter().map(|(command, line)| (*command, line.as_str())).collect();
+        in_turns(&[("f", "0\n"), ("g", "00\n")], &turns);
+        Ok(())
+    });
+    outcome.unwrap();
 }
 
 #[test]
@@ -907,7 +988,7 @@ fn kills_at_random_moments_lose_no_step() {
 #[ignore = "slow: hundreds of kills"]
 fn slow_kills_at_random_moments_lose_no_step() {
     let mut random = Random::seeded();
-    for round in 0..100 {
+    for round in 0..cases(100) {
         kill_after(10 + random.below(300) as u64, round % 2 == 0, &mut random);
     }
 }

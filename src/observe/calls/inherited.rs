@@ -73,6 +73,11 @@ impl InheritedFile {
         InheritedFile { is_own: true, ..self }
     }
 
+    /// The same file by another path.
+    pub fn at(self, path: Vec<u8>) -> InheritedFile {
+        InheritedFile { path, ..self }
+    }
+
     fn of(fd: &InheritedFd) -> Option<InheritedFile> {
         let flags = fcntl_getfl(fd).ok()?;
         InheritedFile::behind(&format!("/proc/self/fd/{}", fd.number()), fd.number(), flags)

@@ -10,14 +10,17 @@ use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 
 use super::changes::{Located, OwnCall, Pending};
 use super::effects::meaning;
-use crate::fs::FileStat;
+use super::inherited::{self, InheritedFile};
+use crate::fs::{self, FileStat};
 use crate::observe::ledger::apply::Kind;
+use crate::observe::ledger::ids::NameId;
+use crate::observe::mounts::ServedDevices;
 use crate::observe::processes::OwnProgram;
 use crate::observe::recording::Recording;
-use crate::observe::resolve;
-use crate::snapshot::WarningKind;
+use crate::observe::resolve::{self, Resolved};
+use crate::snapshot::{Stat, WarningKind};
 use crate::trace::observer::{Caller, Decision, SyscallEntry};
-use crate::trace::syscalls::{Effect, Special};
+use crate::trace::syscalls::{Access, Effect, Special};
 
 /// The file names of our programs, which are installed into one directory.
 const NAMES: [&str; 2] = ["agent-snapshot", "agent-snapshot-bash"];
@@ -63,6 +66,29 @@ pub fn identity_of(path: impl rustix::path::Arg) -> Option<ProgramIdentity> {
     let program = statx(CWD, path, flags, StatxFlags::INO | StatxFlags::UID).ok()?;
     let dev = makedev(program.stx_dev_major, program.stx_dev_minor);
     Some(ProgramIdentity { dev, ino: program.stx_ino, owner: program.stx_uid })
+}
+
+/// What a recording has that a call which another one observes may change.
+#[derive(Debug, Default)]
+pub struct Yielded {
+    /// Whether its tree has changed some of it, or has it open.
+    pub has_changed: bool,
+    /// The names that the call may change, or what they stand for.
+    pub names: Vec<NameId>,
+    /// What may be at another path then: to which the call renames, or hard links, something.
+    moved_to: Vec<Vec<u8>>,
+}
+
+impl Yielded {
+    /// Whether there is nothing that the call may change.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty() && self.moved_to.is_empty()
+    }
+}
+
+/// Whether what a call does to a place is to make a name, to remove it or to have it stand for something else.
+fn changes_name(access: &Access, place: &Resolved) -> bool {
+    meaning(access.effect, place.stat.as_ref()).changes_name
 }
 
 impl Recording {
@@ -128,24 +154,98 @@ impl Recording {
     }
 
     /// Takes the states of what this tree has changed, or has open, before a call of another one that is recorded changes
-    /// that, too. Returns whether it may.
-    pub fn yield_to(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
+    /// that, too.
+    pub fn yield_to(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> Yielded {
         let located = self.locate_all(caller, call);
-        let is_known = || {
-            let places = located.iter().filter_map(|(_, place)| place.as_ref().ok());
-            places.into_iter().any(|place| {
-                self.ledger.names.find(&place.path).is_some()
-                    || place.stat.as_ref().is_some_and(|stat| self.ledger.inodes.of(stat).is_some())
-            })
-        };
-        let has_changed = match self.ledger.changes_since_interim {
-            Some(_) => self.has_changed_since(&located),
-            None => is_known(),
-        };
-        if has_changed {
+        let mut yielded = Yielded::default();
+        let mut is_known = false;
+        for (access, place) in &located {
+            let Ok(place) = place else { continue };
+            let inode = place.stat.as_ref().and_then(|stat| self.ledger.inodes.of(stat));
+            let mut names: Vec<NameId> = self.ledger.names.find(&place.path).into_iter().collect();
+            if place.stat.as_ref().is_some_and(resolve::is_directory) && changes_name(access, place) {
+                names.extend(self.ledger.names.below(&place.path));
+            }
+            is_known |= inode.is_some() || !names.is_empty();
+            yielded.has_changed |= self.may_have_changed(place, &names);
+            if !access.is_read_only() {
+                yielded.names.extend(names);
+                yielded.names.extend(inode.and_then(|inode| self.ledger.inodes.get(inode).name));
+            }
+            if matches!(access.effect, Effect::RenameTo { .. } | Effect::HardLinkTo) {
+                yielded.moved_to.push(place.path.clone());
+            }
+        }
+        if !is_known {
+            return Yielded::default();
+        }
+        if yielded.has_changed {
             self.take_interim_states();
         }
-        has_changed
+        yielded
+    }
+
+    /// Whether the tree may have changed a place, or these names there, since states were last taken.
+    fn may_have_changed(&self, place: &Resolved, names: &[NameId]) -> bool {
+        let inode = place.stat.as_ref().and_then(|stat| self.ledger.inodes.of(stat));
+        let (Some(changes), Some(interim)) = (&self.ledger.changes_since_interim, &self.interim) else {
+            return inode.is_some() || !names.is_empty();
+        };
+        let is_open = |name: &NameId| {
+            let ledger = &self.ledger;
+            let identity = ledger.before(*name).map_or((0, 0), |inode| inode.before.identity());
+            interim.open.may_contain(ledger.names.path(*name), identity)
+        };
+        inode.is_some_and(|inode| changes.inodes.contains(&inode))
+            || names.iter().any(|name| changes.names.contains_key(name) || is_open(name))
+            || place
+                .stat
+                .is_some_and(|stat| interim.open.may_contain(&place.path, Stat::from(&stat).identity()))
+    }
+
+    /// Notes that the call to which it yielded has succeeded. What has another path now has its present state before at
+    /// that; `settle` is called before it is taken of files that the tree has open for writing. `served` is what the tree
+    /// serves.
+    pub fn has_yielded(&mut self, yielded: &Yielded, served: &ServedDevices, settle: impl FnOnce()) {
+        self.resolver.forget_all();
+        self.lookups.forget();
+        self.ledger.changed_by_others.extend(&yielded.names);
+        let moved_to: Vec<_> = yielded
+            .moved_to
+            .iter()
+            .filter_map(|path| Some((path, Stat::from(&fs::lstat(path).ok()??).identity())))
+            .collect();
+        if moved_to.is_empty() {
+            return;
+        }
+        let renamed = yielded.names.iter().filter_map(|name| self.ledger.names.get(*name).before);
+        let linked = moved_to.iter().filter_map(|(_, identity)| self.ledger.inodes.find(*identity));
+        for inode in renamed.chain(linked).collect::<Vec<_>>() {
+            self.ledger.inodes.part(inode);
+        }
+        let moved = |file: InheritedFile| {
+            let is_linked = |(_, identity): &&(_, _)| file.stat().identity() == *identity;
+            match moved_to.iter().find(is_linked) {
+                Some((path, _)) => Some(file.at(path.to_vec())),
+                None => {
+                    let is_below = moved_to.iter().any(|(path, _)| resolve::is_below(file.path(), path));
+                    is_below.then_some(file)
+                }
+            }
+        };
+        let open = self.processes.living().flat_map(|process| {
+            let files = inherited::files_of(process, false, served).into_iter();
+            let files = files.filter(InheritedFile::is_written).filter_map(&moved);
+            files.map(|file| (process, file)).collect::<Vec<_>>()
+        });
+        let open: Vec<_> = open.collect();
+        if open.is_empty() {
+            return;
+        }
+        settle();
+        for (process, file) in open {
+            self.inherit(process, &file.as_own());
+        }
     }
 
     /// Whether a place has changed by a call of the tree since states were last taken.
@@ -177,7 +277,7 @@ impl Recording {
     /// Forgets the inode that had the number which something new at `path` has now; what has just been linked or
     /// renamed there keeps its own.
     fn forget_freed(&mut self, path: &[u8]) {
-        let Ok(Some(now)) = crate::fs::lstat(path) else { return };
+        let Ok(Some(now)) = fs::lstat(path) else { return };
         if let Some(id) = self.ledger.inodes.of(&now)
             && !self.ledger.inodes.get(id).is_unmodified(&(&now).into())
         {

@@ -163,11 +163,18 @@ impl<'a> Examiner<'a> {
         let changes = self.recording.ledger.changes_since_interim.take().unwrap_or_default();
         let ledger = &self.recording.ledger;
         let is_changed_inode = |id: Option<InodeId>| id.is_some_and(|id| changes.inodes.contains(&id));
+        let parents = &mut self.parents;
+        let mut is_file = |name: NameId, file: (u64, u64)| {
+            let now = parents.lstat(ledger.names.path(name)).ok().flatten();
+            now.is_some_and(|now| (now.st_dev, now.st_ino) == file)
+        };
         let mut kept: HashMap<NameId, After, _> = afters
             .into_iter()
             .filter(|(name, after)| {
-                let found = after.stat(*name, ledger).and_then(|stat| ledger.inodes.find(stat.identity()));
-                !matches!(after, After::NotKept) && !is_changed_inode(found)
+                let file = after.stat(*name, ledger).map(|stat| stat.identity());
+                // Somebody else may have renamed the file before it was changed.
+                let is_changed = |file| is_changed_inode(ledger.inodes.find(file)) && is_file(*name, file);
+                !matches!(after, After::NotKept) && !file.is_some_and(is_changed)
             })
             .collect();
         let changed: Vec<NameId> = names

@@ -91,6 +91,8 @@ pub struct Inode {
     /// Whether what was written was only appended, through a descriptor from before the launch: the bytes
     /// of the before-state are its first ones.
     pub appended: bool,
+    /// Whether its state before is not the one that its new names have: somebody else has renamed it since it was changed.
+    pub parted: bool,
     /// Whether the attributes before were taken.
     pub attributes_taken: bool,
     /// How many traced calls changed it by any of its names.
@@ -207,6 +209,15 @@ impl Inodes {
         let copies = self.all.get(id.index()).extra.as_ref().map_or(&[][..], |extra| &extra.copies);
         for copy in copies {
             self.copies.remove(copy);
+        }
+    }
+
+    /// Has a file that was changed be another one at the names that it gets from now on.
+    pub fn part(&mut self, id: InodeId) {
+        let inode = self.get(id);
+        if inode.before.is_regular() && (inode.written || inode.is_touched()) {
+            self.get_mut(id).parted = true;
+            self.forget(id);
         }
     }
 

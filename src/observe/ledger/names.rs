@@ -10,6 +10,7 @@ use std::hash::BuildHasher;
 use super::blocks::Blocks;
 use super::ids::{InodeId, NameId, ProcessId};
 use crate::git::GitFacts;
+use crate::observe::resolve::is_below;
 use crate::snapshot::{Digest, Operations, Seen};
 
 /// How many processes are kept for a name.
@@ -286,6 +287,12 @@ impl Names {
     /// The name `path`, if it is known.
     pub fn find(&self, path: &[u8]) -> Option<NameId> {
         self.index.find(self.hasher.hash_one(path), |name| self.path(*name) == path).copied()
+    }
+
+    /// The names below the path of a directory.
+    pub fn below<'a>(&'a self, directory: &'a [u8]) -> impl Iterator<Item = NameId> + 'a {
+        let all = (0..self.index.len()).map(NameId::of);
+        all.filter(move |name| self.path(*name) != directory && is_below(self.path(*name), directory))
     }
 
     /// How many names there are.

@@ -550,14 +550,22 @@ impl Protector<'_> {
     pub fn meet_again(&mut self, name: NameId, now: &FileStat) {
         let known = self.ledger.names.get(name);
         let found = self.ledger.inodes.of(now);
-        if known.rebound || found.is_some() && found == known.before {
+        let is_parted = |before| {
+            let before = self.ledger.inodes.get(before);
+            before.parted && before.before.identity() == (now.st_dev, now.st_ino)
+        };
+        if known.rebound || found.is_some() && found == known.before || known.before.is_some_and(is_parted) {
             return;
         }
-        // What our own program has put there is in a snapshot: the state at first sight stays the one before, if
-        // its bytes are safe.
-        let content = known.before.map(|before| self.ledger.inodes.get(before).content);
-        let is_safe = matches!(content, Some(Content::Kept(_) | Content::Read(_) | Content::Pinned));
-        if is_safe && self.ledger.put_by_us.contains(&name) {
+        // What our own program has put there is in a snapshot, and what another recording's tree has, too: the state at
+        // first sight stays the one before, if its bytes are safe.
+        let before = known.before.map(|before| self.ledger.inodes.get(before));
+        let is_kept = before.is_some_and(|before| {
+            matches!(before.content, Content::Kept(_) | Content::Read(_) | Content::Pinned)
+        });
+        let has_bytes = before.is_some_and(|before| before.before.is_regular());
+        let is_put_by_others = self.ledger.changed_by_others.contains(&name) && self.ledger.changes(name) > 0;
+        if is_put_by_others && (is_kept || !has_bytes) || is_kept && self.ledger.put_by_us.contains(&name) {
             return;
         }
         // An overlay may copy a file up more than once, and give it other numbers each time.
