@@ -130,6 +130,7 @@ impl CheckedArchive {
     pub fn commit(self, directory: SnapshotDir) -> Result<Snapshot, Error> {
         drop(self.snapshot);
         let committed = directory.commit(self.blobs, self.manifest, Commit::Only, false)?;
+        committed.unlock();
         Snapshot::open(committed.real_path())
     }
 }

@@ -22,7 +22,7 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
@@ -189,11 +189,8 @@ impl ServedWatch {
 
     /// Those that are mounted now.
     pub fn now(&mut self) -> &ServedDevices {
-        if let Some(changes) = &mut self.changes {
-            let mut fds = [PollFd::new(changes, PollFlags::PRI)];
-            if poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
-                self.now = ServedDevices::of(&read_table(changes));
-            }
+        if let Some(changes) = self.changes.as_mut().filter(|changes| is_outdated(changes)) {
+            self.now = ServedDevices::of(&read_table(changes));
         }
         &self.now
     }
@@ -203,7 +200,7 @@ impl Mounts {
     /// Begins to watch; `served` is what others served before the tree was started, none if that is now.
     pub fn watch(served: Option<ServedDevices>) -> Mounts {
         let mut changes = File::open("/proc/self/mountinfo").ok();
-        let table = changes.as_mut().map(read_table).unwrap_or_default();
+        let table = changes.as_mut().map(last_table).unwrap_or_default();
         let ServedDevices(outside) = served.unwrap_or_else(|| ServedDevices::of(&table));
         let at_launch = table.mounts().iter().map(|mount| mount.id).collect();
         let naming = Naming { ours: OwnMounts { table, at_launch }, outside, ..Naming::default() };
@@ -262,13 +259,12 @@ impl Mounts {
 
     fn read_own_table(&mut self) -> Changed {
         let Some(changes) = &mut self.changes else { return Changed::default() };
-        let mut fds = [PollFd::new(changes, PollFlags::PRI)];
-        if !poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0) {
+        if !is_outdated(changes) {
             return Changed::default();
         }
         self.moved = true;
         let Naming { ours, outside, private, .. } = &mut self.naming;
-        let before = std::mem::replace(&mut ours.table, read_table(changes));
+        let before = std::mem::replace(&mut ours.table, read_table(changes).into());
         let now = &ours.table;
         // Device numbers and mount ids are used again.
         outside.retain(|device| now.mounts().iter().any(|mount| mount.device == *device));
@@ -594,6 +590,35 @@ fn read_text(table: &mut File) -> Vec<u8> {
 
 fn read_table(table: &mut File) -> MountTable {
     MountTable::parse(&read_text(table))
+}
+
+/// Whether the mounts have changed since it was last asked by this file, or since that was opened.
+fn is_outdated(changes: &File) -> bool {
+    let mut fds = [PollFd::new(changes, PollFlags::PRI)];
+    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}
+
+/// A table that was read.
+struct LastTable {
+    namespace: Option<NamespaceId>,
+    table: Arc<MountTable>,
+    /// Tells of changes since.
+    changes: File,
+}
+
+/// Our table, which has just been opened: of the recordings of a session, the first one reads it.
+fn last_table(opened: &mut File) -> Arc<MountTable> {
+    static LAST: Mutex<Option<LastTable>> = Mutex::new(None);
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let namespace = namespace("self");
+    let known = last.as_ref().filter(|last| last.namespace == namespace && !is_outdated(&last.changes));
+    if let Some(known) = known {
+        return Arc::clone(&known.table);
+    }
+    let changes = File::open("/proc/self/mountinfo").ok();
+    let table = Arc::new(read_table(opened));
+    *last = changes.map(|changes| LastTable { namespace, table: Arc::clone(&table), changes });
+    table
 }
 
 /// Whether a magic link stands for a directory whose name means another one in our mount namespace.

@@ -5,7 +5,7 @@
 //! `finish.rs` makes the manifest's records of it at the end.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use super::calls::changes::Pending;
 use super::calls::inherited::InheritedFile;
@@ -82,6 +82,10 @@ pub struct Recorder {
     events: Box<dyn Events>,
 }
 
+/// The credentials of this process, which keeps them.
+static OURS: LazyLock<Option<Credentials>> =
+    LazyLock::new(|| Credentials::of(Tid(std::process::id().cast_signed())));
+
 struct RecorderState {
     recording: Recording,
     /// The first panic of the recorder, reported at the end: the command runs on unrecorded.
@@ -112,7 +116,7 @@ impl Recorder {
             masks_arguments: secrets.is_some(),
             own_programs: own_programs(),
             policy: Policy::new(ignore, own),
-            credentials: Credentials::of(Tid(std::process::id().cast_signed())),
+            credentials: OURS.clone(),
             resolver: Resolver::default(),
             lookups: Lookups::default(),
             repositories: Repositories::new(),

@@ -79,6 +79,8 @@ pub struct Beginning {
 pub trait Steps: Send + Sync {
     /// What a program with these arguments is; `at_terminal` says whether its standard input is a terminal.
     fn launch(&self, exe: &[u8], argv: &[Vec<u8>], at_terminal: bool) -> Launch;
+    /// Prepares the next beginning, at leisure.
+    fn prepare(&self);
     /// Starts the recording of a step; none if that fails, which it has told the user.
     fn begin(&self, beginning: Beginning) -> Option<Arc<dyn Step>>;
     /// Whether a file is none of the session's: the rules leave it out, or it was open before.
@@ -206,7 +208,7 @@ pub struct Session {
     mounted: Mutex<ServedWatch>,
     members: Mutex<Members>,
     edits: Mutex<Edits>,
-    /// Told when an edit has changed something, or a job has no living process.
+    /// Told when an edit has changed something, a job has no living process, or a step has begun.
     woken: Condvar,
     has_empty_jobs: AtomicBool,
     /// Held while the step of a job is looked for and begun.
@@ -256,7 +258,7 @@ impl Session {
         self.edits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends edits and jobs in time, for as long as this process lives.
+    /// Ends edits and jobs in time, and prepares steps, for as long as this process lives.
     pub fn keep_time(&self) {
         loop {
             let edits = self.edits();
@@ -273,6 +275,8 @@ impl Session {
             if edits.current.as_ref().and_then(Edit::quiet_in) == Some(Duration::ZERO) {
                 self.cut(&mut edits, || {});
             }
+            drop(edits);
+            self.steps.prepare();
         }
     }
 
@@ -369,6 +373,8 @@ impl Session {
             }
             step
         });
+        // The thread that keeps time prepares the next one.
+        self.woken.notify_all();
         match begun {
             Some(step) if job.is_none() => Route::Beginning(step),
             Some(step) => Route::Step(step),

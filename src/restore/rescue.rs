@@ -339,7 +339,7 @@ pub fn write(
     let blobs = writer.finish().map_err(refused())?;
     let manifest = target.unnamed_file().map_err(refused())?;
     write_manifest(&manifest, header, &records).map_err(refused())?;
-    target.commit(blobs, manifest, Commit::Only, true)?;
+    target.commit(blobs, manifest, Commit::Only, true)?.unlock();
     Ok(())
 }
 

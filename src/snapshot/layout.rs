@@ -321,11 +321,15 @@ impl SnapshotDir {
         if matches!(commit, Commit::Only | Commit::Last) {
             // The snapshot is complete without this, so that errors do not matter.
             let _ = remove_unfinished(&home.dir);
-            // A child that another thread is forking has the descriptor, and with it the lock, until its
-            // execve: the next process that wants the directory need not wait for that.
-            let _ = rustix::fs::flock(&home.dir, FlockOperation::Unlock);
         }
         Ok(home)
+    }
+
+    /// Lets others have the directory, before all values for it are dropped.
+    pub fn unlock(&self) {
+        // A child that another thread is forking has the descriptor, and with it the lock, until its execve: the next
+        // process that wants the directory need not wait for that.
+        let _ = rustix::fs::flock(&self.dir, FlockOperation::Unlock);
     }
 
     /// The directory where it is now; made again in its place where it was removed.

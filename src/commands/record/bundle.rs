@@ -322,6 +322,10 @@ impl BundleWriter {
         let listed = self.library.as_ref().zip(paths);
         let listed = listed.map_or(Ok(()), |(library, paths)| library.append(&entry, &paths));
         let not_listed = listed.err().map(|error| error.to_string());
+        // Whoever has waited for the end finds the line.
+        if commit != Commit::First {
+            directory.unlock();
+        }
         Ok(Committed { directory, header, counts, not_listed })
     }
 

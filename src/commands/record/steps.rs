@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::bundle::{BundleWriter, MountPoints, RecordingEnd, step_header};
 use super::channel::{Channel, RecordingOutcome, ToFront};
@@ -27,7 +27,7 @@ use crate::cli::ReportFormat;
 use crate::commands::paths::counted;
 use crate::commands::recover::{lock, not_recovered};
 use crate::commands::shell::{Shell, shell_of};
-use crate::library::ID_LENGTH;
+use crate::library::{ID_LENGTH, Library};
 use crate::observe::losses::Losses;
 use crate::observe::session::{Beginning, Launch, Session, Silent, Step, Steps};
 use crate::observe::{Recorder, ServedDevices, ServedWatch};
@@ -68,7 +68,7 @@ pub fn record(
     let state = Arc::new(SessionState {
         duplicates,
         served: mounted.now().clone(),
-        next: Mutex::new(Some((setup.id.clone(), directory))),
+        next: Mutex::new(Next::Made(setup.id.clone(), directory)),
         begun: AtomicU32::new(setup.last_step),
         counts: Mutex::default(),
         mount_points: Arc::default(),
@@ -125,12 +125,21 @@ struct SessionState {
     setup: Arc<Setup>,
     duplicates: Arc<Duplicates>,
     served: ServedDevices,
-    /// A directory that was made and is not used yet, with its identifier.
-    next: Mutex<Option<(String, SnapshotDir)>>,
+    next: Mutex<Next>,
     /// The number of the last step.
     begun: AtomicU32,
     counts: Mutex<Counts>,
     mount_points: Arc<MountPoints>,
+}
+
+/// The directory of the next step.
+enum Next {
+    /// It was made, and has this identifier.
+    Made(String, SnapshotDir),
+    /// None was made.
+    None,
+    /// There is no next step.
+    Never,
 }
 
 #[derive(Debug, Default)]
@@ -150,14 +159,10 @@ impl SessionState {
 
     fn begin(self: &Arc<Self>, beginning: Beginning) -> io::Result<Arc<dyn Step>> {
         let Some(library) = &self.setup.library else { return Err(io::ErrorKind::NotFound.into()) };
-        let next = self.next.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let next = std::mem::replace(&mut *self.next(), Next::None);
         let (id, directory) = match next {
-            Some(next) => next,
-            None => {
-                let id = library.new_id();
-                let directory = SnapshotDir::create(&library.directory_of(&id[..ID_LENGTH]));
-                (id, directory.map_err(io::Error::other)?)
-            }
+            Next::Made(id, directory) => (id, directory),
+            Next::None | Next::Never => new_directory(library)?,
         };
         let directory = Arc::new(directory);
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
@@ -190,11 +195,31 @@ impl SessionState {
         }))
     }
 
+    fn prepare(&self) {
+        let mut next = self.next();
+        if let (Next::None, Some(library)) = (&*next, &self.setup.library) {
+            // Why not, the next step tells.
+            *next = new_directory(library).map_or(Next::None, |(id, directory)| Next::Made(id, directory));
+        }
+    }
+
+    fn next(&self) -> MutexGuard<'_, Next> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Removes the directory that no step has used.
     fn drop_unused(&self) {
-        let unused = self.next.lock().unwrap_or_else(PoisonError::into_inner).take();
-        unused.into_iter().for_each(|(_, directory)| directory.made().clone().remove());
+        if let Next::Made(_, directory) = std::mem::replace(&mut *self.next(), Next::Never) {
+            directory.made().clone().remove();
+        }
     }
+}
+
+/// A directory for the next step, and its identifier.
+fn new_directory(library: &Library) -> io::Result<(String, SnapshotDir)> {
+    let id = library.new_id();
+    let directory = SnapshotDir::create(&library.directory_of(&id[..ID_LENGTH]));
+    Ok((id, directory.map_err(io::Error::other)?))
 }
 
 struct SessionSteps(Arc<SessionState>);
@@ -210,6 +235,10 @@ impl Steps for SessionSteps {
             None if is_agent(exe) || argv.first().is_some_and(|name| is_agent(name)) => Launch::Agent,
             None => Launch::Other,
         }
+    }
+
+    fn prepare(&self) {
+        self.0.prepare();
     }
 
     fn begin(&self, beginning: Beginning) -> Option<Arc<dyn Step>> {

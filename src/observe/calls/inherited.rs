@@ -89,12 +89,17 @@ impl InheritedFile {
         after_exec: bool,
         served: &ServedDevices,
     ) -> Option<InheritedFile> {
+        let link = format!("/proc/{process}/fd/{number}");
+        // Most are pipes, sockets and the like.
+        let target = rustix::fs::readlink(link.as_str(), Vec::new()).ok()?;
+        if !target.to_bytes().starts_with(b"/") {
+            return None;
+        }
         let info = std::fs::read_to_string(format!("/proc/{process}/fdinfo/{number}")).ok()?;
         let flags = view::descriptor_flags(&info)?;
         if after_exec && flags & libc::O_CLOEXEC != 0 {
             return None;
         }
-        let link = format!("/proc/{process}/fd/{number}");
         let flags = OFlags::from_bits_retain(flags.cast_unsigned());
         (!served.have(&link)).then(|| InheritedFile::behind(&link, number, flags))?
     }

@@ -4,6 +4,7 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use super::private::{PrivateId, PrivateMounts};
 use super::table::{Device, Mount, MountId, MountTable, trim_root};
@@ -38,7 +39,7 @@ pub struct Layers {
 #[derive(Debug, Default)]
 pub(super) struct OwnMounts {
     /// As they are now.
-    pub table: MountTable,
+    pub table: Arc<MountTable>,
     /// Those that were there before the launch.
     pub at_launch: HashSet<MountId>,
 }
@@ -236,7 +237,7 @@ mod tests {
     fn places(table: &str, paths: &[&str]) -> Vec<String> {
         let own = MountTable::parse(OWN.as_bytes());
         let at_launch = own.mounts().iter().map(|mount| mount.id).collect();
-        let naming = Naming { ours: OwnMounts { table: own, at_launch }, ..Naming::default() };
+        let naming = Naming { ours: OwnMounts { table: own.into(), at_launch }, ..Naming::default() };
         let namespace = Namespace::new(MountTable::parse(table.as_bytes()));
         let shown = |path: &&str| match namespace.place(&naming, path.as_bytes()) {
             Place::Named(name) => String::from_utf8(name).unwrap(),

@@ -15,7 +15,7 @@ use crate::trace::sys::Tid;
 const LINES: [&[&[u8]]; 2] = [&[b"Uid:", b"Gid:", b"Groups:"], &[b"CapBnd:", b"CapAmb:"]];
 
 /// Credentials, to be compared with those of another thread.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// The lines of its status that tell its users and groups, in our user namespace.
     users: Vec<u8>,
