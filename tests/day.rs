@@ -131,7 +131,11 @@ impl Day {
     /// The names in the library that are, or are not, those of recordings.
     fn snapshots(&self, recordings: bool) -> BTreeSet<String> {
         let entries = fs::read_dir(self.library.join("snapshots")).into_iter().flatten();
-        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let entries = entries.map(|entry| entry.unwrap());
+        // A session has made a directory for its next step, in which there is nothing.
+        let begun =
+            entries.filter(|entry| fs::read_dir(entry.path()).is_ok_and(|mut held| held.next().is_some()));
+        let names = begun.map(|entry| entry.file_name().into_string().unwrap());
         names.filter(|name| name.contains(['-', '.']) != recordings).collect()
     }
 
