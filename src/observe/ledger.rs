@@ -44,7 +44,7 @@ pub struct Ledger {
     /// The names to which our own program has put something else, called by a process of the tree.
     pub(super) put_by_us: HashSet<NameId, foldhash::fast::RandomState>,
     /// The names that a call has changed since which another recording observes.
-    pub(super) changed_by_others: HashSet<NameId, foldhash::fast::RandomState>,
+    pub(in crate::observe) changed_by_others: HashSet<NameId, foldhash::fast::RandomState>,
     /// The names on which the process that had made them mounted something, and those of directories that it made
     /// above them.
     pub mount_points: HashSet<NameId, foldhash::fast::RandomState>,
@@ -100,13 +100,22 @@ impl Ledger {
         }
     }
 
-    /// Notes of names whose interim states are the last ones that they were not changed later.
-    pub(super) fn note_last_change_times(&mut self, names: impl Iterator<Item = NameId>) {
+    /// Notes of names whose interim states are the last ones that they were not changed later, and of those of files
+    /// that are open that they may have been changed until now.
+    pub(super) fn note_last_change_times(
+        &mut self,
+        settled: impl Iterator<Item = NameId>,
+        open: impl Iterator<Item = NameId>,
+    ) {
         let Some(times) = &mut self.change_times else { return };
-        for name in names {
+        for name in settled {
             if let Some(settled) = self.settled_us.get(&name) {
                 times.entry(name).or_insert((self.began_us, *settled));
             }
+        }
+        let now = now_us();
+        for name in open {
+            times.entry(name).and_modify(|(_, last)| *last = now);
         }
     }
 

@@ -204,8 +204,13 @@ impl Recorder {
 
     /// Notes that a call of `other` to which it yielded has succeeded; `served` is what the tree serves.
     pub fn has_yielded(&self, yielded: &Yielded, other: &Recorder, served: &ServedDevices) {
-        let settle = || other.guarded((), Recording::take_interim_states);
-        self.guarded((), |state| state.has_yielded(yielded, served, settle));
+        let open = self.guarded(Vec::new(), |state| state.has_yielded(yielded, served));
+        if open.is_empty() {
+            return;
+        }
+        // What is written from now on is not the other one's.
+        other.guarded((), Recording::take_interim_states);
+        self.guarded((), |state| open.iter().for_each(|(process, file)| state.inherit(*process, file)));
     }
 
     /// Takes the states of all that its processes have changed, or have open: what is changed from now on without a call

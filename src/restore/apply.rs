@@ -10,7 +10,7 @@ mod files;
 mod nodes;
 mod write;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::io;
 
 use rustix::fs::Mode;
@@ -94,10 +94,8 @@ pub fn apply(
         unsynced: Unsynced::of(
             context.plan.steps.iter().filter(|step| matches!(step.action, Action::File { .. })).count(),
         ),
-        replaced: HashMap::new(),
         own_changes: HashSet::new(),
     };
-    applier.hold_replaced()?;
     applier.make()?;
     applier.remove()?;
     applier.make_hard_links()?;
@@ -123,8 +121,6 @@ struct Applier<'a, 'b, 'l> {
     /// What takes the place of a directory; it is made before anything in that directory is removed.
     waiting: BTreeMap<usize, PreparedNode>,
     unsynced: Unsynced,
-    /// Files that return from a name that something else takes before they do, by the record of that name.
-    replaced: HashMap<usize, Handle>,
     /// Files that were changed in place: under their other names they differ from their inspection.
     own_changes: HashSet<(u64, u64)>,
 }
@@ -181,25 +177,26 @@ impl Applier<'_, '_, '_> {
         self.is_live_directory(record) && !self.is_wanted_directory(record)
     }
 
-    /// Opens each file that returns from a name that is not only removed.
-    fn hold_replaced(&mut self) -> Result<(), Error> {
+    /// Has files take their old names that return from a name which is only removed, or from one that something else is
+    /// to take.
+    fn return_files(&mut self, are_removed: bool) -> Result<(), Error> {
         let steps = &self.context.plan.steps;
         let removed = |step: &&Step| step.action == Action::Remove;
         let removed: HashSet<usize> = steps.iter().filter(removed).map(|step| step.record).collect();
         for step in steps {
             if let Action::Return { from } = step.action
-                && !removed.contains(&from)
+                && removed.contains(&from) == are_removed
             {
-                let handle = self.handle(from, &self.dentry(from)?)?;
-                self.replaced.insert(from, handle);
+                self.return_file(step.record, from)?;
             }
         }
-        Ok(())
+        self.place_prepared()
     }
 
     /// Makes everything new that needs no directory out of its way, and gives attributes to what stays.
     fn make(&mut self) -> Result<(), Error> {
         let context = self.context;
+        self.return_files(false)?;
         // Before another name of the same file is written in place.
         for step in &context.plan.steps {
             if step.action == (Action::File { in_place: false, own_content: true }) {
@@ -234,12 +231,7 @@ impl Applier<'_, '_, '_> {
             }
         }
         self.place_prepared()?;
-        for step in &context.plan.steps {
-            if let Action::Return { from } = step.action {
-                self.return_file(step.record, from)?;
-            }
-        }
-        self.place_prepared()?;
+        self.return_files(true)?;
         for step in &context.plan.steps {
             if let Action::Attributes(attributes) = &step.action
                 && !self.is_live_directory(step.record)

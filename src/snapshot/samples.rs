@@ -71,7 +71,7 @@ pub fn commit_into(
     let blobs = writer.finish().unwrap();
     let manifest: File = target.unnamed_file().unwrap();
     write_manifest(&manifest, &header, &files).unwrap();
-    target.commit(blobs, manifest, Commit::Only, false).unwrap();
+    target.commit(blobs, manifest, Commit::Only, false).unwrap().unlock();
 }
 
 /// Runs git in `dir`, apart from the configuration of whoever runs the tests, and returns its output.

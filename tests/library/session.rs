@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use agent_snapshot::snapshot::{Snapshot, SnapshotKind, State};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{PidfdFlags, pidfd_open};
 use serde_json::Value;
 
 use super::{library, log, verb};
@@ -698,6 +700,26 @@ fn what_a_command_has_open_is_its_own_by_any_name() {
 }
 
 #[test]
+fn what_others_put_in_its_place_is_not_of_a_command() {
+    let linked = [("f", "0\n"), ("g", "00\n")];
+    // Another name of the file.
+    in_turns(&linked, &[(2, "ln -f f g"), (2, "rm g"), (0, "echo other > g"), (2, "echo 5 > f")]);
+    in_turns(&linked, &[(0, "ln -f f g"), (2, "mv g h"), (0, "mkdir g"), (2, "chmod 600 f")]);
+    // The directory above it.
+    in_turns(&[("d/f", "0\n")], &[(2, "rm -rf d"), (1, "mkdir d"), (2, "echo 9 >> d/f")]);
+    let own = "mkdir d; chmod 700 d; echo mine > d/own";
+    in_turns(&[("d/f", "0\n")], &[(2, "rm -rf d"), (0, own), (2, "echo 9 >> d/f")]);
+    in_turns(&[("d/f", "0\n")], &[(2, "mv -T d e"), (1, "mkdir d"), (2, "echo 4 > d/f")]);
+    in_turns(&[("d/f", "0\n")], &[(1, "test -e e/f"), (0, "mv -T d e"), (1, "echo 6 > e/f")]);
+    // What it has only open, or has made a link to.
+    in_turns(&linked, &[(1, "exec 4>>g"), (2, "ln g x; rm g"), (1, "echo c >&4")]);
+    in_turns(&linked, &[(2, "exec 3>>g"), (0, "mv -T g l"), (0, "echo 2 > l")]);
+    for _ in 0..4 {
+        in_turns(&linked, &[(2, "ln g h; true"), (1, "mv -T g l")]);
+    }
+}
+
+#[test]
 fn commands_in_random_turns_are_undone_at_once() {
     let name = || prop::sample::select(&["f", "g", "d/f", "d/g", "e/f"][..]);
     let number = || 1..10_u8;
@@ -923,25 +945,47 @@ fn when_the_tracing_process_is_killed_no_step_is_lost() {
     }
 }
 
-/// Kills the tracing process of a session, and its front if `both`, after so many milliseconds: what had ended is there,
-/// what ran is recovered, and undoing all of it gives back what was there before.
-fn kill_after(milliseconds: u64, both: bool, random: &mut Random) {
+/// Who is killed in a session.
+#[derive(Debug, Clone, Copy)]
+enum Victim {
+    Tracer,
+    FrontAndTracer,
+    Front,
+    Program,
+    /// All that the program has started.
+    Commands,
+}
+
+const VICTIMS: [Victim; 5] =
+    [Victim::Tracer, Victim::FrontAndTracer, Victim::Front, Victim::Program, Victim::Commands];
+
+/// Kills somebody in a session after so many milliseconds: what had ended is there, what ran is recovered or goes on to
+/// its end, and undoing all of it gives back what was there before.
+fn kill_after(milliseconds: u64, victim: Victim, random: &mut Random) {
     let place = Place::new();
     (0..4).for_each(|number| place.write(&format!("f{number}"), format!("before {number}")));
     let before = describe(&scan(&place.work), |_| false);
     let mut agent = Agent::start(&place, &[]);
     agent.tell("run", "", "true");
     let front = i32::try_from(agent.process.id()).unwrap();
-    let tracer = descendants(front).iter().find_map(|process| tracer_of(*process)).unwrap();
+    let traced = descendants(front).into_iter().find_map(|process| Some((process, tracer_of(process)?)));
+    let (program, tracer) = traced.unwrap();
+    let recorder = pidfd_open(rustix::process::Pid::from_raw(tracer).unwrap(), PidfdFlags::empty()).unwrap();
     let killer = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(milliseconds));
-        if both {
-            kill(front);
+        let victims = match victim {
+            Victim::Tracer => vec![tracer],
+            Victim::FrontAndTracer => vec![front, tracer],
+            Victim::Front => vec![front],
+            Victim::Program => vec![program],
+            Victim::Commands => descendants(program),
+        };
+        for process in victims {
+            kill(process);
         }
-        kill(tracer);
     });
     let mut done = Vec::new();
-    for number in 0.. {
+    for number in 0..50 {
         let file = format!("f{}", random.below(6));
         let (verb, line) = match random.below(5) {
             0 => ("write", format!("edit {number}")),
@@ -958,7 +1002,10 @@ fn kill_after(milliseconds: u64, both: bool, random: &mut Random) {
         }
     }
     killer.join().unwrap();
+    drop(agent.orders.take());
     let _ = wait(&mut agent.process);
+    let mut ended = [PollFd::new(&recorder, PollFlags::IN)];
+    assert_eq!(poll(&mut ended, Some(&PATIENCE.try_into().unwrap())), Ok(1), "the session does not end");
     for step in steps(&place).iter().filter(|step| step["state"] == "unrecovered") {
         let directory = library(&place).join("snapshots").join(step["id"].as_str().unwrap());
         let run = verb(&place, &["recover", &directory.display().to_string()]);
@@ -971,16 +1018,16 @@ fn kill_after(milliseconds: u64, both: bool, random: &mut Random) {
     }
     if steps.iter().any(|step| step["created"] != 0 || step["changed"] != 0 || step["deleted"] != 0) {
         let run = verb(&place, &["undo", "--session", "s"]);
-        assert!(run.status == 0, "after {milliseconds} ms, both: {both}: {run:?} {steps:#?}");
+        assert!(run.status == 0, "{victim:?} after {milliseconds} ms: {run:?} {steps:#?}");
     }
-    assert_same(&describe(&scan(&place.work), |_| false), &before, &format!("{steps:#?}"));
+    assert_same(&describe(&scan(&place.work), |_| false), &before, &format!("{victim:?} {steps:#?}"));
 }
 
 #[test]
 fn kills_at_random_moments_lose_no_step() {
     let mut random = Random::seeded();
-    for round in 0..6 {
-        kill_after(20 + random.below(250) as u64, round % 2 == 0, &mut random);
+    for victim in VICTIMS {
+        kill_after(20 + random.below(250) as u64, victim, &mut random);
     }
 }
 
@@ -988,7 +1035,7 @@ fn kills_at_random_moments_lose_no_step() {
 #[ignore = "slow: hundreds of kills"]
 fn slow_kills_at_random_moments_lose_no_step() {
     let mut random = Random::seeded();
-    for round in 0..cases(100) {
-        kill_after(10 + random.below(300) as u64, round % 2 == 0, &mut random);
+    for victim in VICTIMS.into_iter().cycle().take(cases(100) as usize) {
+        kill_after(10 + random.below(300) as u64, victim, &mut random);
     }
 }

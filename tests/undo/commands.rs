@@ -129,8 +129,7 @@ fn renamed_file_keeps_the_hard_links_that_the_recording_does_not_know() {
         ("mkdir d; mv one d/new; ln d/new d/more", &["one"]),
         ("mv one t; mv other one", &["one", "other"]),
         ("mv one t; mv other one; mv t other", &["one", "other"]),
-        ("mv src/one t; rm -rf src; mv t src", &["src/one"]),
-        ("mv one t; mkdir one; mv t one; mv src t", &["one", "src/one"]),
+        ("mv one src/t; mv src t", &["one", "src/one"]),
     ] {
         for keep in LEVELS {
             let place = Place::new();
@@ -150,6 +149,29 @@ fn renamed_file_keeps_the_hard_links_that_the_recording_does_not_know() {
             }
         }
     }
+}
+
+#[test]
+fn renamed_file_comes_back_though_its_bytes_are_not_kept() {
+    let place = Place::new();
+    place.write("f", "long enough");
+    place.write("g", "short");
+    let before = scan(&place.work);
+    let run = place.recording().args(["--quiet", "--max-blob-bytes", "8", "--", "mv", "f", "g"]).output();
+    Run::from(run.unwrap()).expect(0);
+    place.verb("restore", &["--before"]).expect(0);
+    expect(&place, &before, "mv f g");
+}
+
+#[test]
+fn more_files_are_renamed_back_than_may_be_open() {
+    let place = Place::new();
+    (0..200).for_each(|number| place.write(&format!("log.{number}"), number.to_string()));
+    let states =
+        record_keeping(&place, "undo", "for i in $(seq 199 -1 0); do mv log.$i log.$((i + 1)); done");
+    let few = format!("ulimit -n 100; exec {BINARY} restore --before ../out");
+    Run::from(place.program("sh").args(["-c", &few]).output().unwrap()).expect(0);
+    expect(&place, &states.before, "logs");
 }
 
 #[test]

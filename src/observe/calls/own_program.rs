@@ -20,6 +20,7 @@ use crate::observe::recording::Recording;
 use crate::observe::resolve::{self, Resolved};
 use crate::snapshot::{Stat, WarningKind};
 use crate::trace::observer::{Caller, Decision, SyscallEntry};
+use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, Effect, Special};
 
 /// The file names of our programs, which are installed into one directory.
@@ -159,11 +160,17 @@ impl Recording {
         let located = self.locate_all(caller, call);
         let mut yielded = Yielded::default();
         let mut is_known = false;
+        let moves_directory = located.iter().any(|(access, place)| {
+            let stat = place.as_ref().ok().and_then(|place| place.stat.as_ref());
+            matches!(access.effect, Effect::RenameFrom { .. }) && stat.is_some_and(resolve::is_directory)
+        });
         for (access, place) in &located {
             let Ok(place) = place else { continue };
             let inode = place.stat.as_ref().and_then(|stat| self.ledger.inodes.of(stat));
             let mut names: Vec<NameId> = self.ledger.names.find(&place.path).into_iter().collect();
-            if place.stat.as_ref().is_some_and(resolve::is_directory) && changes_name(access, place) {
+            let is_directory = place.stat.as_ref().is_some_and(resolve::is_directory);
+            let becomes_one = moves_directory && matches!(access.effect, Effect::RenameTo { .. });
+            if is_directory && changes_name(access, place) || becomes_one {
                 names.extend(self.ledger.names.below(&place.path));
             }
             is_known |= inode.is_some() || !names.is_empty();
@@ -203,20 +210,19 @@ impl Recording {
                 .is_some_and(|stat| interim.open.may_contain(&place.path, Stat::from(&stat).identity()))
     }
 
-    /// Notes that the call to which it yielded has succeeded. What has another path now has its present state before at
-    /// that; `settle` is called before it is taken of files that the tree has open for writing. `served` is what the tree
-    /// serves.
-    pub fn has_yielded(&mut self, yielded: &Yielded, served: &ServedDevices, settle: impl FnOnce()) {
+    /// Notes that the call to which it yielded has succeeded; `served` is what the tree serves. What has another path now
+    /// has its present state before at that. Returns the files at such paths that the tree has open for writing.
+    pub fn has_yielded(&mut self, yielded: &Yielded, served: &ServedDevices) -> Vec<(Tid, InheritedFile)> {
+        self.ledger.changed_by_others.extend(&yielded.names);
         self.resolver.forget_all();
         self.lookups.forget();
-        self.ledger.changed_by_others.extend(&yielded.names);
         let moved_to: Vec<_> = yielded
             .moved_to
             .iter()
             .filter_map(|path| Some((path, Stat::from(&fs::lstat(path).ok()??).identity())))
             .collect();
         if moved_to.is_empty() {
-            return;
+            return Vec::new();
         }
         let renamed = yielded.names.iter().filter_map(|name| self.ledger.names.get(*name).before);
         let linked = moved_to.iter().filter_map(|(_, identity)| self.ledger.inodes.find(*identity));
@@ -236,16 +242,9 @@ impl Recording {
         let open = self.processes.living().flat_map(|process| {
             let files = inherited::files_of(process, false, served).into_iter();
             let files = files.filter(InheritedFile::is_written).filter_map(&moved);
-            files.map(|file| (process, file)).collect::<Vec<_>>()
+            files.map(|file| (process, file.as_own())).collect::<Vec<_>>()
         });
-        let open: Vec<_> = open.collect();
-        if open.is_empty() {
-            return;
-        }
-        settle();
-        for (process, file) in open {
-            self.inherit(process, &file.as_own());
-        }
+        open.collect()
     }
 
     /// Whether a place has changed by a call of the tree since states were last taken.

@@ -78,6 +78,8 @@ pub(super) struct Examined {
     pub existence_only: Option<u64>,
     /// The names whose interim state was taken over.
     pub kept: HashSet<NameId, foldhash::fast::RandomState>,
+    /// The names of files that may have been written until now.
+    pub reopened: Vec<NameId>,
 }
 
 /// What changes affect besides the changed paths themselves: the directories that gained or lost an entry, and
@@ -101,6 +103,8 @@ pub(super) struct Examiner<'a> {
     known: HashMap<NameId, After, foldhash::fast::RandomState>,
     /// Those of them that are interim states.
     kept: HashSet<NameId, foldhash::fast::RandomState>,
+    /// The names of files that are open for writing.
+    reopened: Vec<NameId>,
     /// The directory that was opened last.
     parents: Parents,
     /// The epoch of what Git says (`Repositories::epoch`).
@@ -114,6 +118,7 @@ impl<'a> Examiner<'a> {
             recording,
             known: HashMap::default(),
             kept: HashSet::default(),
+            reopened: Vec::new(),
             parents: Parents::default(),
             git_epoch,
         }
@@ -135,7 +140,7 @@ impl<'a> Examiner<'a> {
             }
         }
         if has_inputs {
-            return Examined { afters, existence_only: None, kept: self.kept };
+            return Examined { afters, existence_only: None, kept: self.kept, reopened: self.reopened };
         }
         let ledger = &self.recording.ledger;
         let affected = self.affected_by(&afters, |name| ledger.names.get(name).rebound);
@@ -154,7 +159,7 @@ impl<'a> Examiner<'a> {
                 !is_named_alone
             }
         });
-        Examined { afters, existence_only: Some(existence_only), kept: self.kept }
+        Examined { afters, existence_only: Some(existence_only), kept: self.kept, reopened: self.reopened }
     }
 
     /// Takes over the interim states, as far as no call has changed them since: somebody else may have undone what
@@ -177,11 +182,18 @@ impl<'a> Examiner<'a> {
                 !matches!(after, After::NotKept) && !file.is_some_and(is_changed)
             })
             .collect();
+        // Somebody else may have given the name another file.
+        let mut is_changed_in_place = |name: NameId| {
+            let before = ledger.names.get(name).before.filter(|before| is_changed_inode(Some(*before)));
+            before.is_some_and(|before| {
+                let numbers = |numbers: &(u64, u64)| is_file(name, *numbers);
+                let inode = ledger.inodes.get(before);
+                std::iter::once(&inode.before.identity()).chain(inode.copies()).any(numbers)
+            })
+        };
         let changed: Vec<NameId> = names
             .iter()
-            .filter(|name| {
-                changes.names.contains_key(name) || is_changed_inode(ledger.names.get(**name).before)
-            })
+            .filter(|name| changes.names.contains_key(name) || is_changed_in_place(**name))
             .copied()
             .collect();
         let mut again = Vec::with_capacity(changed.len());
@@ -206,12 +218,26 @@ impl<'a> Examiner<'a> {
             let Some(file) = file(ledger, *name, after).filter(|file| files.contains(file)) else {
                 return true;
             };
-            // The number may be another file's by now.
-            let now = parents.lstat(ledger.names.path(*name)).ok().flatten();
-            now.is_none_or(|now| (now.st_dev, now.st_ino) != file)
+            // The number may be another file's by now, and what is in the file another one's.
+            let now = parents.lstat(ledger.names.path(*name)).ok().flatten().map(|now| Stat::from(&now));
+            let is_as_left =
+                |now: Stat| after.stat(*name, ledger).is_some_and(|left| left.same_content(&now));
+            !now.is_some_and(|now| now.identity() == file && is_as_left(now))
         });
         let affected = self.affected_by(&again, |name| changes.names.get(&name) == Some(&true));
-        kept.retain(|name, _| !affected.contains(*name, ledger.names.get(*name)));
+        // What another recording has made of it since is not the tree's, nor what somebody has written into it.
+        let by_others = &ledger.changed_by_others;
+        let parents = &mut self.parents;
+        kept.retain(|name, after| {
+            if by_others.contains(name) || !affected.contains(*name, ledger.names.get(*name)) {
+                return true;
+            }
+            let Some(first) = after.stat(*name, ledger).filter(|stat| stat.is_regular()) else {
+                return false;
+            };
+            let now = parents.lstat(ledger.names.path(*name)).ok().flatten().map(|now| Stat::from(&now));
+            now.is_some_and(|now| now.identity() == first.identity() && !now.same_content(&first))
+        });
         // Whatever is above what is there is a directory, though no call has made it one.
         for (name, _) in again.iter().filter(|(name, after)| after.stat(*name, ledger).is_some()) {
             let mut path = ledger.names.path(*name);
@@ -219,6 +245,7 @@ impl<'a> Examiner<'a> {
                 if let Some(above) = ledger.names.find(parent)
                     && let Some(after) = kept.get(&above)
                     && !after.stat(above, ledger).is_some_and(|stat| stat.is_directory())
+                    && !by_others.contains(&above)
                 {
                     kept.remove(&above);
                 }
@@ -226,6 +253,7 @@ impl<'a> Examiner<'a> {
             }
         }
         let parents = &mut self.parents;
+        let reopened = &mut self.reopened;
         kept.retain(|name, after| {
             let first = after.stat(*name, ledger).filter(|stat| stat.is_regular());
             let Some(first) =
@@ -235,7 +263,9 @@ impl<'a> Examiner<'a> {
             };
             // Another file in its place was put there by somebody else.
             let now = parents.lstat(ledger.names.path(*name)).ok().flatten();
-            now.is_none_or(|now| (now.st_dev, now.st_ino) != first.identity())
+            let is_kept = now.is_none_or(|now| (now.st_dev, now.st_ino) != first.identity());
+            reopened.extend((!is_kept).then_some(*name));
+            is_kept
         });
         self.kept = kept.keys().copied().collect();
         kept.extend(again);
@@ -299,7 +329,12 @@ impl<'a> Examiner<'a> {
     /// The state of a path at the end; none where nothing is known of it. Where somebody removes or replaces what was
     /// found, it is looked for so many times.
     fn after(&mut self, name: NameId, looks: u32) -> Option<After> {
-        let path = self.recording.ledger.names.path(name).to_vec();
+        let ledger = &self.recording.ledger;
+        if ledger.changes(name) == 0 && !self.is_changed(name) && ledger.changed_by_others.contains(&name) {
+            // It is as it was, as far as the tree goes.
+            return Some(self.unseen_after(name));
+        }
+        let path = ledger.names.path(name).to_vec();
         let Ok(found) = self.parents.lstat(&path) else { return self.hidden(name) };
         let mut target = None;
         if found.as_ref().is_some_and(resolve::is_symlink) {

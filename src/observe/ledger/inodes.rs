@@ -114,6 +114,11 @@ impl Inode {
         self.extra.as_ref().and_then(|extra| extra.target.as_ref())
     }
 
+    /// Other numbers that it has as it was copied up.
+    pub fn copies(&self) -> &[(u64, u64)] {
+        self.extra.as_ref().map_or(&[], |extra| &extra.copies)
+    }
+
     /// A later state, with the device and inode number of before if it is the same file copied up.
     pub fn as_known(&self, now: Stat) -> Stat {
         if self.extra.as_ref().is_some_and(|extra| extra.copies.contains(&now.identity())) {

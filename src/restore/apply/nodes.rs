@@ -203,10 +203,7 @@ impl Applier<'_, '_, '_> {
 
     /// Gives a file its old name again.
     pub(super) fn return_file(&mut self, record: usize, from: usize) -> Result<(), Error> {
-        let handle = match self.replaced.remove(&from) {
-            Some(handle) => handle,
-            None => self.handle(from, &self.dentry(from)?)?,
-        };
+        let handle = self.handle(from, &self.dentry(from)?)?;
         let is_expected = handle.present().is_ok_and(|now| self.is_as_inspected(from, &now));
         if !is_expected {
             return Err(self.changed_meanwhile(from));
@@ -254,8 +251,10 @@ impl Applier<'_, '_, '_> {
         self.log(&JournalEntry::Temporary { path: self.path(record).to_vec() })?;
         match link(&temporary) {
             Ok(()) => Ok(Some(PreparedNode { record, inode: self.handle(record, &temporary)?.inode() })),
-            // Another filesystem by now, too many hard links, not permitted, or no name is left.
-            Err(Errno::XDEV | Errno::MLINK | Errno::PERM | Errno::NOENT) => Ok(None),
+            // Another filesystem by now, too many hard links, not permitted, not possible there, or no name is left.
+            Err(
+                Errno::XDEV | Errno::MLINK | Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::NOENT,
+            ) => Ok(None),
             Err(error) => Err(failed_at("make a hard link at", self.path(record))(error.into())),
         }
     }

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use super::{Action, Planner};
+use crate::restore::inspect::ParentState;
 use crate::restore::targets::{HardLinks, opposite};
 use crate::snapshot::compare::{LinkedFile, content_id, state};
 use crate::snapshot::{FileType, Present};
@@ -129,7 +130,7 @@ impl Planner<'_> {
             };
             leaves.then_some((LinkedFile::of_any(live)?, *index))
         };
-        let leaving: HashMap<LinkedFile, usize> = self.steps.iter().filter_map(leaves).collect();
+        let mut leaving: HashMap<LinkedFile, usize> = self.steps.iter().filter_map(leaves).collect();
         let attributes = |at: &Present| {
             (at.uid, at.gid, self.input.policy.permissions(at), at.xattrs.clone(), at.inode_flags.clone())
         };
@@ -138,19 +139,33 @@ impl Planner<'_> {
             Some((at.size, content_id(self.record(index), side)))
                 .filter(|(size, id)| *size == 0 || id.is_some())
         };
-        let returns = |(index, action): (&usize, &Action)| {
+        let mut returned = Vec::new();
+        for (index, action) in &self.steps {
             let is_made = matches!(action, Action::File { in_place: false, own_content: false });
-            let wanted = self.wanted(*index).filter(|_| is_made)?;
-            let from = *leaving.get(&LinkedFile::of_any(wanted)?)?;
-            let live = self.inspect(from)?.live.as_ref()?;
-            let found = content(from, opposite(self.input.wanted))?;
-            let is_same = content(*index, self.input.wanted) == Some(found)
+            let Some(wanted) = self.wanted(*index).filter(|_| is_made) else { continue };
+            let Some((file, from)) =
+                LinkedFile::of_any(wanted).and_then(|file| Some((file, *leaving.get(&file)?)))
+            else {
+                continue;
+            };
+            let Some(live) = self.inspect(from).and_then(|inspection| inspection.live.as_ref()) else {
+                continue;
+            };
+            let found = content(from, opposite(self.input.wanted));
+            // What takes its other name comes after it, and may come before the directory that it is to be in.
+            let comes_first = self.steps.get(&from) == Some(&Action::Remove)
+                || self.inspect(*index).is_some_and(|at| matches!(at.parent, ParentState::Exists { .. }));
+            let is_same = found.is_some()
+                && content(*index, self.input.wanted) == found
                 && attributes(live) == attributes(wanted)
                 && self.input.policy.permissions(wanted) == wanted.mode & 0o7777
                 && !self.input.replaced.contains_key(index);
-            is_same.then_some((*index, Action::Return { from }))
-        };
-        let returned: Vec<_> = self.steps.iter().filter_map(returns).collect();
+            if comes_first && is_same {
+                // Other names of it are hard links to this one.
+                leaving.remove(&file);
+                returned.push((*index, Action::Return { from }));
+            }
+        }
         self.steps.extend(returned);
     }
 }
