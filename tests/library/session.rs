@@ -118,12 +118,13 @@ impl Agent {
         answer.trim_end().to_owned()
     }
 
-    /// The same of a session that may be killed: whether it was done.
-    fn try_to_tell(&mut self, verb: &str, name: &str, rest: &str) -> bool {
+    /// The same of a session that may be killed: the answer, if it was done.
+    fn try_to_tell(&mut self, verb: &str, name: &str, rest: &str) -> Option<String> {
         let orders = self.orders.as_mut().unwrap();
         let mut answer = String::new();
-        writeln!(orders, "{verb}\t{name}\t{rest}").is_ok()
-            && self.answers.read_line(&mut answer).is_ok_and(|length| length > 0)
+        writeln!(orders, "{verb}\t{name}\t{rest}").ok()?;
+        let length = self.answers.read_line(&mut answer).ok()?;
+        (length > 0).then(|| answer.trim_end().to_owned())
     }
 
     fn order(&mut self, verb: &str, name: &str, rest: &str) {
@@ -628,7 +629,8 @@ fn in_turns(before: &[(&str, &str)], turns: &[(usize, &str)]) {
     }
     agent.end();
     let incomplete: Vec<_> = steps(&place).into_iter().filter(|step| !step["incomplete"].is_null()).collect();
-    assert!(incomplete.is_empty(), "{turns:?}: {incomplete:#?}");
+    let gaps = || incomplete.iter().map(|step| verb(&place, &["show", step["id"].as_str().unwrap()]).stdout);
+    assert!(incomplete.is_empty(), "{turns:?}: {}", gaps().collect::<String>());
     if place.at("f").exists() {
         let history = verb(&place, &["history", "f"]).stderr;
         assert!(!history.contains("not in the library"), "{turns:?}: {history}");
@@ -994,10 +996,9 @@ fn kill_after(milliseconds: u64, victim: Victim, random: &mut Random) {
             3 => ("run", format!("mkdir d{number}; mv {file} d{number}/moved")),
             _ => ("run", format!("(echo {number} > {file}) & echo x{number} > g; wait")),
         };
-        if !agent.try_to_tell(verb, &file, &line) {
-            break;
-        }
-        if verb == "run" {
+        let Some(status) = agent.try_to_tell(verb, &file, &line) else { break };
+        // What is killed before it executes the shell is no step.
+        if verb == "run" && status != "-9" {
             done.push(line);
         }
     }
@@ -1014,7 +1015,10 @@ fn kill_after(milliseconds: u64, victim: Victim, random: &mut Random) {
     let steps = steps(&place);
     let lines: Vec<&str> = steps.iter().filter_map(|step| step["command"][2].as_str()).collect();
     for line in &done {
-        assert!(lines.contains(&line.as_str()), "{line} is not in {lines:?}");
+        assert!(
+            lines.contains(&line.as_str()),
+            "{victim:?} after {milliseconds} ms: {line} is not in {lines:?}"
+        );
     }
     if steps.iter().any(|step| step["created"] != 0 || step["changed"] != 0 || step["deleted"] != 0) {
         let run = verb(&place, &["undo", "--session", "s"]);

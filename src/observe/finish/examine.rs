@@ -199,44 +199,38 @@ impl<'a> Examiner<'a> {
         let mut again = Vec::with_capacity(changed.len());
         // The files of before and now, among whose names some may be unchanged: what the tree has made is no
         // inode of the ledger.
-        let mut files = HashSet::new();
+        let (mut files_before, mut files_now) = (HashSet::new(), HashSet::new());
         let file = |ledger: &Ledger, name, after: &After| {
             after.stat(name, ledger).filter(|stat| stat.is_regular()).map(|stat| stat.identity())
         };
         for name in changed {
             if let Some(interim) = kept.remove(&name) {
-                files.extend(file(&self.recording.ledger, name, &interim));
+                files_before.extend(file(&self.recording.ledger, name, &interim));
             }
             if let Some(after) = self.examine(name) {
-                files.extend(file(&self.recording.ledger, name, &after));
+                files_now.extend(file(&self.recording.ledger, name, &after));
                 again.push((name, after));
             }
         }
-        let ledger = &self.recording.ledger;
-        let parents = &mut self.parents;
-        kept.retain(|name, after| {
-            let Some(file) = file(ledger, *name, after).filter(|file| files.contains(file)) else {
-                return true;
-            };
-            // The number may be another file's by now, and what is in the file another one's.
-            let now = parents.lstat(ledger.names.path(*name)).ok().flatten().map(|now| Stat::from(&now));
-            let is_as_left =
-                |now: Stat| after.stat(*name, ledger).is_some_and(|left| left.same_content(&now));
-            !now.is_some_and(|now| now.identity() == file && is_as_left(now))
-        });
         let affected = self.affected_by(&again, |name| changes.names.get(&name) == Some(&true));
-        // What another recording has made of it since is not the tree's, nor what somebody has written into it.
+        let ledger = &self.recording.ledger;
         let by_others = &ledger.changed_by_others;
         let parents = &mut self.parents;
         kept.retain(|name, after| {
-            if by_others.contains(name) || !affected.contains(*name, ledger.names.get(*name)) {
+            let stat = after.stat(*name, ledger);
+            let file = stat.filter(Stat::is_regular).map(|stat| stat.identity());
+            let is_one_of = |files: &HashSet<_>| file.is_some_and(|file| files.contains(&file));
+            let is_affected = !by_others.contains(name) && affected.contains(*name, ledger.names.get(*name));
+            if !is_affected && !is_one_of(&files_before) && !is_one_of(&files_now) {
                 return true;
             }
-            let Some(first) = after.stat(*name, ledger).filter(|stat| stat.is_regular()) else {
-                return false;
-            };
+            let Some(left) = stat.filter(Stat::is_regular) else { return false };
+            // The number may be another file's by now. What is in a file of which the tree has only lost a name since,
+            // somebody else may have written.
             let now = parents.lstat(ledger.names.path(*name)).ok().flatten().map(|now| Stat::from(&now));
-            now.is_some_and(|now| now.identity() == first.identity() && !now.same_content(&first))
+            !now.is_some_and(|now| {
+                now.identity() == left.identity() && (is_one_of(&files_now) || now.same_content(&left))
+            })
         });
         // Whatever is above what is there is a directory, though no call has made it one.
         for (name, _) in again.iter().filter(|(name, after)| after.stat(*name, ledger).is_some()) {
