@@ -104,6 +104,8 @@ impl Agent {
     }
 
     fn of(mut command: Command) -> Agent {
+        // If this went to a file, other tests would write to that while a step has it open.
+        command.stderr(Stdio::null());
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let orders = process.stdin.take();
         let answers = BufReader::new(process.stdout.take().unwrap());
