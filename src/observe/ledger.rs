@@ -107,6 +107,7 @@ impl Ledger {
         settled: impl Iterator<Item = NameId>,
         open: impl Iterator<Item = NameId>,
     ) {
+        let open: Vec<_> = open.filter(|name| self.changes(*name) > 0).collect();
         let Some(times) = &mut self.change_times else { return };
         for name in settled {
             if let Some(settled) = self.settled_us.get(&name) {
@@ -115,7 +116,7 @@ impl Ledger {
         }
         let now = now_us();
         for name in open {
-            times.entry(name).and_modify(|(_, last)| *last = now);
+            times.entry(name).or_insert((self.began_us, now)).1 = now;
         }
     }
 

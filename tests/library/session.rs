@@ -718,6 +718,7 @@ fn what_others_put_in_its_place_is_not_of_a_command() {
     // What it has only open, or has made a link to.
     in_turns(&linked, &[(1, "exec 4>>g"), (2, "ln g x; rm g"), (1, "echo c >&4")]);
     in_turns(&linked, &[(2, "exec 3>>g"), (0, "mv -T g l"), (0, "echo 2 > l")]);
+    in_turns(&linked, &[(0, "echo 2 > f"), (1, "test -f f && exec 3>>f"), (0, "echo 1 > f")]);
     for _ in 0..4 {
         in_turns(&linked, &[(2, "ln g h; true"), (1, "mv -T g l")]);
     }
