@@ -43,7 +43,7 @@ pub struct Ledger {
     pub(super) gone: HashMap<Vec<u8>, Vec<Vec<u8>>, foldhash::fast::RandomState>,
     /// The names to which our own program has put something else, called by a process of the tree.
     pub(super) put_by_us: HashSet<NameId, foldhash::fast::RandomState>,
-    /// The names that a call has changed since which another recording observes.
+    /// The names that calls of another recording's tree have changed.
     pub(in crate::observe) changed_by_others: HashSet<NameId, foldhash::fast::RandomState>,
     /// The names on which the process that had made them mounted something, and those of directories that it made
     /// above them.
@@ -56,7 +56,7 @@ pub struct Ledger {
     pub change_times: Option<HashMap<NameId, (u64, u64), foldhash::fast::RandomState>>,
     /// When the recording began, in microseconds since 1970.
     began_us: u64,
-    /// Since when the interim states are known of names that were changed before times were noted.
+    /// When the interim state was taken of each name that had been changed by then.
     settled_us: HashMap<NameId, u64, foldhash::fast::RandomState>,
     /// What was changed since interim states were taken.
     pub(super) changes_since_interim: Option<ChangesSinceInterim>,
@@ -90,7 +90,7 @@ impl Ledger {
         times.entry(name).or_insert((if was_changed { self.began_us } else { now }, now)).1 = now;
     }
 
-    /// Begins to note what is changed from now on: interim states were taken, anew of these names.
+    /// Notes what is changed from now on: interim states have been taken, and those of these names are new.
     pub(super) fn goes_on(&mut self, names: impl Iterator<Item = NameId>) {
         self.changes_since_interim = Some(ChangesSinceInterim::default());
         if self.change_times.is_some() {
@@ -100,14 +100,14 @@ impl Ledger {
         }
     }
 
-    /// Notes of names whose interim states are the last ones that they were not changed later, and of those of files
-    /// that are open that they may have been changed until now.
+    /// Completes the change times: a name whose interim state is its last one (`settled`) was not changed after that, and
+    /// that of a file that is still open for writing may have been changed until now.
     pub(super) fn note_last_change_times(
         &mut self,
         settled: impl Iterator<Item = NameId>,
-        open: impl Iterator<Item = NameId>,
+        still_open: impl Iterator<Item = NameId>,
     ) {
-        let open: Vec<_> = open.filter(|name| self.changes(*name) > 0).collect();
+        let still_open: Vec<_> = still_open.filter(|name| self.changes(*name) > 0).collect();
         let Some(times) = &mut self.change_times else { return };
         for name in settled {
             if let Some(settled) = self.settled_us.get(&name) {
@@ -115,7 +115,7 @@ impl Ledger {
             }
         }
         let now = now_us();
-        for name in open {
+        for name in still_open {
             times.entry(name).or_insert((self.began_us, now)).1 = now;
         }
     }

@@ -197,7 +197,7 @@ impl Recorder {
     }
 
     /// Takes the states of what its processes have changed, or have open, if a call that another recording observes may
-    /// change that. Returns whether it may, and the names that may get another file then.
+    /// change that, and returns what that is.
     pub fn yield_to(&self, caller: Caller, call: &SyscallEntry<'_>) -> Yielded {
         self.guarded(Yielded::default(), |state| state.yield_to(caller, call))
     }

@@ -79,7 +79,7 @@ pub struct Beginning {
 pub trait Steps: Send + Sync {
     /// What a program with these arguments is; `at_terminal` says whether its standard input is a terminal.
     fn launch(&self, exe: &[u8], argv: &[Vec<u8>], at_terminal: bool) -> Launch;
-    /// Prepares the next beginning, at leisure.
+    /// Prepares what the next step begins with, ahead of time.
     fn prepare(&self);
     /// Starts the recording of a step; none if that fails, which it has told the user.
     fn begin(&self, beginning: Beginning) -> Option<Arc<dyn Step>>;
@@ -572,7 +572,7 @@ impl Session {
         let Some(edit) = &mut edits.current else { return Decision::Continue };
         let decision = edit.on_entry(caller, call);
         self.woken.notify_all();
-        route(decision, step, (CallOf::Edit, yielded), call)
+        route(decision, step, CallOf::Edit, yielded, call)
     }
 
     /// The edit, begun if there is none, whose recorder knows a process.
@@ -638,8 +638,8 @@ impl Session {
         (if in_edit { CallOf::CommandInEdit } else { CallOf::Command }, yielded)
     }
 
-    /// Has the other steps take the states of what they have changed and this call may change, too. Returns those in which
-    /// a name may get another file.
+    /// Has the other steps take the states of what they have changed and this call may change, too. Returns what each
+    /// has of that.
     fn let_others_yield(
         &self,
         ending: &[Edit],
@@ -701,11 +701,11 @@ impl Observer for Session {
     fn on_entry(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Routed> {
         match self.route(caller, call) {
             Route::Step(step) => {
-                let of = self.prepare_for(&step, caller, call);
-                route(step.recorder().on_entry(caller, call), step, of, call)
+                let (of, yielded) = self.prepare_for(&step, caller, call);
+                route(step.recorder().on_entry(caller, call), step, of, yielded, call)
             }
             Route::Beginning(step) => {
-                route(step.recorder().on_entry(caller, call), step, (CallOf::Beginning, Vec::new()), call)
+                route(step.recorder().on_entry(caller, call), step, CallOf::Beginning, Vec::new(), call)
             }
             Route::Program if call.decoded.is_read_only() => Decision::Continue,
             Route::Program => self.on_own_entry(caller, call),
@@ -873,7 +873,8 @@ impl Observer for Session {
 fn route(
     decision: Decision<Pending>,
     step: Arc<dyn Step>,
-    (of, yielded): (CallOf, Vec<YieldedStep>),
+    of: CallOf,
+    yielded: Vec<YieldedStep>,
     call: &SyscallEntry<'_>,
 ) -> Decision<Routed> {
     let mounts = || call.decoded.accesses.iter().any(|access| access.effect == Effect::MountPoint);

@@ -24,7 +24,7 @@ use super::git::locks::GitLocks;
 use super::journal::{Journal, JournalEntry};
 use super::node::Shortfall;
 use super::parallel::Tick;
-use super::plan::{Action, LeftReason, PlanInput, RestorePlan, Step, is_unchanged};
+use super::plan::{Action, LeftReason, PlanInput, RestorePlan, is_unchanged};
 use super::root::{Dentry, Handle, Root};
 use super::targets::same_file;
 use super::times::DirectoryTimes;
@@ -177,15 +177,17 @@ impl Applier<'_, '_, '_> {
         self.is_live_directory(record) && !self.is_wanted_directory(record)
     }
 
-    /// Has files take their old names that return from a name which is only removed, or from one that something else is
-    /// to take.
+    /// Has files take their old names again: those whose other names are only removed (`are_removed`), or those whose
+    /// other names something else is to take.
     fn return_files(&mut self, are_removed: bool) -> Result<(), Error> {
         let steps = &self.context.plan.steps;
-        let removed = |step: &&Step| step.action == Action::Remove;
-        let removed: HashSet<usize> = steps.iter().filter(removed).map(|step| step.record).collect();
+        let is_removed = |record: usize| {
+            let step = steps.binary_search_by_key(&record, |step| step.record);
+            step.is_ok_and(|at| steps[at].action == Action::Remove)
+        };
         for step in steps {
             if let Action::Return { from } = step.action
-                && removed.contains(&from) == are_removed
+                && is_removed(from) == are_removed
             {
                 self.return_file(step.record, from)?;
             }

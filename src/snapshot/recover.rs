@@ -214,7 +214,9 @@ pub fn recover_beside(directory: &SnapshotDir, held: HashMap<u32, File>) -> Resu
     let made = target.made().clone();
     let bundle = Builder::new(journaled, directory, &target, held).and_then(Builder::build);
     let committed = bundle.and_then(|RecoveredBundle { blobs, manifest, records, missing }| {
-        let path = target.commit(blobs, manifest, Commit::Only, false)?.real_path().to_owned();
+        let committed = target.commit(blobs, manifest, Commit::Only, false)?;
+        committed.unlock();
+        let path = committed.real_path().to_owned();
         Ok(Recovered { path, records, missing, damaged_journal: None })
     });
     match committed {

@@ -69,14 +69,14 @@ pub fn identity_of(path: impl rustix::path::Arg) -> Option<ProgramIdentity> {
     Some(ProgramIdentity { dev, ino: program.stx_ino, owner: program.stx_uid })
 }
 
-/// What a recording has that a call which another one observes may change.
+/// What a recording has that a call of another recording's tree may change.
 #[derive(Debug, Default)]
 pub struct Yielded {
     /// Whether its tree has changed some of it, or has it open.
     pub has_changed: bool,
     /// The names that the call may change, or what they stand for.
     pub names: Vec<NameId>,
-    /// What may be at another path then: to which the call renames, or hard links, something.
+    /// The paths to which the call renames or links something.
     moved_to: Vec<Vec<u8>>,
 }
 
@@ -87,7 +87,7 @@ impl Yielded {
     }
 }
 
-/// Whether what a call does to a place is to make a name, to remove it or to have it stand for something else.
+/// Whether a call makes or removes a name, or has it stand for something else.
 fn changes_name(access: &Access, place: &Resolved) -> bool {
     meaning(access.effect, place.stat.as_ref()).changes_name
 }
@@ -117,7 +117,7 @@ impl Recording {
             return Decision::Postpone;
         }
         let is_first = self.processes.traits(caller.tgid).own_program == OwnProgram::Runs;
-        if is_first || self.has_changed_since(&located) {
+        if is_first || self.have_changed(&located) {
             self.take_interim_states();
         }
         if is_first {
@@ -194,20 +194,33 @@ impl Recording {
 
     /// Whether the tree may have changed a place, or these names there, since states were last taken.
     fn may_have_changed(&self, place: &Resolved, names: &[NameId]) -> bool {
+        let Some(interim) = &self.interim else {
+            return !names.is_empty()
+                || place.stat.as_ref().is_some_and(|stat| self.ledger.inodes.of(stat).is_some());
+        };
+        let is_open = |path: &[u8], stat: Stat| interim.open.may_contain(path, stat.identity());
+        self.has_changed(place, names)
+            || place.stat.is_some_and(|stat| is_open(&place.path, Stat::from(&stat)))
+            || names.iter().any(|name| {
+                let before = self.ledger.before(*name);
+                before.is_some_and(|before| is_open(self.ledger.names.path(*name), before.before))
+            })
+    }
+
+    /// Whether calls of the tree have changed a place, or these names there, since states were last taken.
+    fn has_changed(&self, place: &Resolved, names: &[NameId]) -> bool {
+        let Some(changes) = &self.ledger.changes_since_interim else { return false };
         let inode = place.stat.as_ref().and_then(|stat| self.ledger.inodes.of(stat));
-        let (Some(changes), Some(interim)) = (&self.ledger.changes_since_interim, &self.interim) else {
-            return inode.is_some() || !names.is_empty();
-        };
-        let is_open = |name: &NameId| {
-            let ledger = &self.ledger;
-            let identity = ledger.before(*name).map_or((0, 0), |inode| inode.before.identity());
-            interim.open.may_contain(ledger.names.path(*name), identity)
-        };
         inode.is_some_and(|inode| changes.inodes.contains(&inode))
-            || names.iter().any(|name| changes.names.contains_key(name) || is_open(name))
-            || place
-                .stat
-                .is_some_and(|stat| interim.open.may_contain(&place.path, Stat::from(&stat).identity()))
+            || names.iter().any(|name| changes.names.contains_key(name))
+    }
+
+    /// Whether one of these places has changed by a call of the tree since states were last taken.
+    fn have_changed(&self, located: &[Located<'_>]) -> bool {
+        located.iter().filter_map(|(_, place)| place.as_ref().ok()).any(|place| {
+            let name = self.ledger.names.find(&place.path);
+            self.has_changed(place, name.as_slice())
+        })
     }
 
     /// Notes that the call to which it yielded has succeeded; `served` is what the tree serves. What has another path now
@@ -227,7 +240,7 @@ impl Recording {
         let renamed = yielded.names.iter().filter_map(|name| self.ledger.names.get(*name).before);
         let linked = moved_to.iter().filter_map(|(_, identity)| self.ledger.inodes.find(*identity));
         for inode in renamed.chain(linked).collect::<Vec<_>>() {
-            self.ledger.inodes.part(inode);
+            self.ledger.inodes.supersede(inode);
         }
         let moved = |file: InheritedFile| {
             let is_linked = |(_, identity): &&(_, _)| file.stat().identity() == *identity;
@@ -245,17 +258,6 @@ impl Recording {
             files.map(|file| (process, file.as_own())).collect::<Vec<_>>()
         });
         open.collect()
-    }
-
-    /// Whether a place has changed by a call of the tree since states were last taken.
-    fn has_changed_since(&self, located: &[Located<'_>]) -> bool {
-        let Some(changes) = &self.ledger.changes_since_interim else { return false };
-        located.iter().filter_map(|(_, place)| place.as_ref().ok()).any(|place| {
-            let inode = place.stat.as_ref().and_then(|stat| self.ledger.inodes.of(stat));
-            let name = self.ledger.names.find(&place.path);
-            name.is_some_and(|name| changes.names.contains_key(&name))
-                || inode.is_some_and(|inode| changes.inodes.contains(&inode))
-        })
     }
 
     /// Forgets what a call of our own program may have changed of what is known.

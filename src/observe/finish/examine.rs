@@ -38,6 +38,11 @@ type Opened = Result<Option<OwnedFd>, Hidden>;
 struct Hidden;
 
 impl Parents {
+    /// The same as `lstat`; nothing, too, where we may not examine it.
+    fn stat(&mut self, path: &[u8]) -> Option<Stat> {
+        self.lstat(path).ok().flatten().map(|found| Stat::from(&found))
+    }
+
     /// What is at a real path; nothing, where a directory on the way has become a symlink.
     ///
     /// # Errors
@@ -78,8 +83,8 @@ pub(super) struct Examined {
     pub existence_only: Option<u64>,
     /// The names whose interim state was taken over.
     pub kept: HashSet<NameId, foldhash::fast::RandomState>,
-    /// The names of files that may have been written until now.
-    pub reopened: Vec<NameId>,
+    /// The names of files that are still open for writing.
+    pub still_open: Vec<NameId>,
 }
 
 /// What changes affect besides the changed paths themselves: the directories that gained or lost an entry, and
@@ -103,8 +108,8 @@ pub(super) struct Examiner<'a> {
     known: HashMap<NameId, After, foldhash::fast::RandomState>,
     /// Those of them that are interim states.
     kept: HashSet<NameId, foldhash::fast::RandomState>,
-    /// The names of files that are open for writing.
-    reopened: Vec<NameId>,
+    /// The names of files that are still open for writing.
+    still_open: Vec<NameId>,
     /// The directory that was opened last.
     parents: Parents,
     /// The epoch of what Git says (`Repositories::epoch`).
@@ -118,7 +123,7 @@ impl<'a> Examiner<'a> {
             recording,
             known: HashMap::default(),
             kept: HashSet::default(),
-            reopened: Vec::new(),
+            still_open: Vec::new(),
             parents: Parents::default(),
             git_epoch,
         }
@@ -140,7 +145,7 @@ impl<'a> Examiner<'a> {
             }
         }
         if has_inputs {
-            return Examined { afters, existence_only: None, kept: self.kept, reopened: self.reopened };
+            return Examined { afters, existence_only: None, kept: self.kept, still_open: self.still_open };
         }
         let ledger = &self.recording.ledger;
         let affected = self.affected_by(&afters, |name| ledger.names.get(name).rebound);
@@ -159,7 +164,12 @@ impl<'a> Examiner<'a> {
                 !is_named_alone
             }
         });
-        Examined { afters, existence_only: Some(existence_only), kept: self.kept, reopened: self.reopened }
+        Examined {
+            afters,
+            existence_only: Some(existence_only),
+            kept: self.kept,
+            still_open: self.still_open,
+        }
     }
 
     /// Takes over the interim states, as far as no call has changed them since: somebody else may have undone what
@@ -169,26 +179,25 @@ impl<'a> Examiner<'a> {
         let ledger = &self.recording.ledger;
         let is_changed_inode = |id: Option<InodeId>| id.is_some_and(|id| changes.inodes.contains(&id));
         let parents = &mut self.parents;
-        let mut is_file = |name: NameId, file: (u64, u64)| {
-            let now = parents.lstat(ledger.names.path(name)).ok().flatten();
-            now.is_some_and(|now| (now.st_dev, now.st_ino) == file)
-        };
+        let mut now = |name: NameId| parents.stat(ledger.names.path(name));
         let mut kept: HashMap<NameId, After, _> = afters
             .into_iter()
             .filter(|(name, after)| {
                 let file = after.stat(*name, ledger).map(|stat| stat.identity());
                 // Somebody else may have renamed the file before it was changed.
-                let is_changed = |file| is_changed_inode(ledger.inodes.find(file)) && is_file(*name, file);
+                let is_changed = |file: (u64, u64)| {
+                    is_changed_inode(ledger.inodes.find(file))
+                        && now(*name).is_some_and(|now| now.identity() == file)
+                };
                 !matches!(after, After::NotKept) && !file.is_some_and(is_changed)
             })
             .collect();
         // Somebody else may have given the name another file.
         let mut is_changed_in_place = |name: NameId| {
             let before = ledger.names.get(name).before.filter(|before| is_changed_inode(Some(*before)));
-            before.is_some_and(|before| {
-                let numbers = |numbers: &(u64, u64)| is_file(name, *numbers);
+            before.zip(now(name)).is_some_and(|(before, now)| {
                 let inode = ledger.inodes.get(before);
-                std::iter::once(&inode.before.identity()).chain(inode.copies()).any(numbers)
+                inode.as_known(now).identity() == inode.before.identity()
             })
         };
         let changed: Vec<NameId> = names
@@ -227,8 +236,7 @@ impl<'a> Examiner<'a> {
             let Some(left) = stat.filter(Stat::is_regular) else { return false };
             // The number may be another file's by now. What is in a file of which the tree has only lost a name since,
             // somebody else may have written.
-            let now = parents.lstat(ledger.names.path(*name)).ok().flatten().map(|now| Stat::from(&now));
-            !now.is_some_and(|now| {
+            !parents.stat(ledger.names.path(*name)).is_some_and(|now| {
                 now.identity() == left.identity() && (is_one_of(&files_now) || now.same_content(&left))
             })
         });
@@ -247,7 +255,7 @@ impl<'a> Examiner<'a> {
             }
         }
         let parents = &mut self.parents;
-        let reopened = &mut self.reopened;
+        let still_open = &mut self.still_open;
         kept.retain(|name, after| {
             let first = after.stat(*name, ledger).filter(|stat| stat.is_regular());
             let Some(first) =
@@ -256,9 +264,9 @@ impl<'a> Examiner<'a> {
                 return true;
             };
             // Another file in its place was put there by somebody else.
-            let now = parents.lstat(ledger.names.path(*name)).ok().flatten();
-            let is_kept = now.is_none_or(|now| (now.st_dev, now.st_ino) != first.identity());
-            reopened.extend((!is_kept).then_some(*name));
+            let now = parents.stat(ledger.names.path(*name));
+            let is_kept = now.is_none_or(|now| now.identity() != first.identity());
+            still_open.extend((!is_kept).then_some(*name));
             is_kept
         });
         self.kept = kept.keys().copied().collect();

@@ -91,8 +91,9 @@ pub struct Inode {
     /// Whether what was written was only appended, through a descriptor from before the launch: the bytes
     /// of the before-state are its first ones.
     pub appended: bool,
-    /// Whether its state before is not the one that its new names have: somebody else has renamed it since it was changed.
-    pub parted: bool,
+    /// Whether the file has another entry for the names that it gets from now on: another recording's tree has renamed or
+    /// linked it after this one had changed it.
+    pub superseded: bool,
     /// Whether the attributes before were taken.
     pub attributes_taken: bool,
     /// How many traced calls changed it by any of its names.
@@ -112,11 +113,6 @@ impl Inode {
     /// The target of a symlink before.
     pub fn target(&self) -> Option<&Vec<u8>> {
         self.extra.as_ref().and_then(|extra| extra.target.as_ref())
-    }
-
-    /// Other numbers that it has as it was copied up.
-    pub fn copies(&self) -> &[(u64, u64)] {
-        self.extra.as_ref().map_or(&[], |extra| &extra.copies)
     }
 
     /// A later state, with the device and inode number of before if it is the same file copied up.
@@ -217,11 +213,11 @@ impl Inodes {
         }
     }
 
-    /// Has a file that was changed be another one at the names that it gets from now on.
-    pub fn part(&mut self, id: InodeId) {
+    /// Lets a file that was changed be met anew by the names that it gets from now on.
+    pub fn supersede(&mut self, id: InodeId) {
         let inode = self.get(id);
         if inode.before.is_regular() && (inode.written || inode.is_touched()) {
-            self.get_mut(id).parted = true;
+            self.get_mut(id).superseded = true;
             self.forget(id);
         }
     }

@@ -550,16 +550,14 @@ impl Protector<'_> {
     pub fn meet_again(&mut self, name: NameId, now: &FileStat) {
         let known = self.ledger.names.get(name);
         let found = self.ledger.inodes.of(now);
-        let is_parted = |before| {
-            let before = self.ledger.inodes.get(before);
-            before.parted && before.before.identity() == (now.st_dev, now.st_ino)
-        };
-        if known.rebound || found.is_some() && found == known.before || known.before.is_some_and(is_parted) {
+        let before = known.before.map(|before| self.ledger.inodes.get(before));
+        let is_superseded = before
+            .is_some_and(|before| before.superseded && before.before.identity() == (now.st_dev, now.st_ino));
+        if known.rebound || found.is_some() && found == known.before || is_superseded {
             return;
         }
         // What our own program has put there is in a snapshot, and what another recording's tree has, too: the state at
         // first sight stays the one before, if its bytes are safe.
-        let before = known.before.map(|before| self.ledger.inodes.get(before));
         let is_kept = before.is_some_and(|before| {
             matches!(before.content, Content::Kept(_) | Content::Read(_) | Content::Pinned)
         });
