@@ -130,6 +130,16 @@ pub fn changes(entry: &Value) -> bool {
     ["created", "changed", "deleted"].iter().any(|kind| entry[kind] != 0) || entry.get("git").is_some()
 }
 
+/// Results without the lines that a client gives only alone or only with us.
+pub fn same_with_us(client: &Client, results: &[String]) -> Vec<String> {
+    let is_left_out = |line: &str| client.differs_by.iter().any(|start| line.starts_with(start));
+    let rest = |text: &String| {
+        let lines: Vec<&str> = text.trim_end().lines().filter(|line| !is_left_out(line)).collect();
+        lines.join("\n").trim_end().to_owned()
+    };
+    results.iter().map(rest).collect()
+}
+
 /// A client that has run.
 pub struct Lab {
     root: tempfile::TempDir,
@@ -292,8 +302,13 @@ impl Lab {
         self.as_user("agent-snapshot", arguments).output().unwrap().into()
     }
 
-    /// The results that the model was given, without what differs from run to run.
+    /// The results that the model was given, without what differs with us.
     pub fn given(&self) -> Vec<String> {
+        same_with_us(&self.client, &self.results())
+    }
+
+    /// The results that the model was given, without what differs from run to run.
+    pub fn results(&self) -> Vec<String> {
         let text = fs::read_to_string(self.at("given.jsonl")).unwrap_or_default();
         let patterns = [
             (r"(Process Group PGID|PID|PGID|session ID|Chunk ID|shellId|Wall time): ?[0-9a-f.]+", "$1: N"),
@@ -314,11 +329,8 @@ impl Lab {
                 for (pattern, with) in &patterns {
                     text = pattern.replace_all(&text, *with).into_owned();
                 }
-                let is_left_out =
-                    |line: &str| self.client.differs_by.iter().any(|start| line.starts_with(start));
-                text.trim_end().lines().filter(|line| !is_left_out(line)).collect::<Vec<_>>().join("\n")
+                text
             })
-            .map(|text| text.trim_end().to_owned())
             .collect()
     }
 
