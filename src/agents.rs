@@ -29,7 +29,6 @@ mod yaml;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use nix::unistd::{Uid, User};
 use serde::de::IgnoredAny;
 
 use self::error::Defect;
@@ -426,7 +425,7 @@ impl Surroundings {
         let directory = std::env::current_dir()
             .map_err(|source| Error::Io { what: "find the current directory".to_owned(), source })?;
         let absolute = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let of_passwd = || User::from_uid(Uid::effective()).ok().flatten().map(|user| user.dir);
+        let of_passwd = || crate::fs::home_of(rustix::process::geteuid().as_raw());
         let home = absolute("HOME").or_else(of_passwd);
         let config_home =
             absolute("XDG_CONFIG_HOME").or_else(|| home.as_ref().map(|home| home.join(".config")));

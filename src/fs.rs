@@ -1,12 +1,16 @@
 //! Opens and stats a path where any type of file may be: nothing blocks, no final symlink is followed, and
-//! no access time is updated if the kernel lets us avoid it.
+//! no access time is updated if the kernel lets us avoid it. Also the home directory of a user.
 //!
 //! Every module may use this one, and it uses none.
 
+use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
@@ -34,6 +38,22 @@ impl<F: Write> Write for InPieces<F> {
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
     }
+}
+
+/// The home directory of a user by /etc/passwd, else by what getent(1) finds: the name services are shared objects, which
+/// a static program can't load.
+pub fn home_of(uid: u32) -> Option<PathBuf> {
+    let uid = uid.to_string();
+    let of_line = |line: &[u8]| {
+        let fields: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
+        let home = fields.get(5).filter(|home| home.starts_with(b"/"))?;
+        (fields[2] == uid.as_bytes()).then(|| PathBuf::from(OsStr::from_bytes(home)))
+    };
+    let find = |entries: &[u8]| entries.split(|byte| *byte == b'\n').find_map(of_line);
+    std::fs::read("/etc/passwd").ok().and_then(|entries| find(&entries)).or_else(|| {
+        let getent = Command::new("getent").args(["passwd", &uid]).stdin(Stdio::null()).output();
+        find(&getent.ok()?.stdout)
+    })
 }
 
 /// Opens the regular file at `path` for reading; anything else there is `InvalidInput`.
@@ -209,4 +229,18 @@ impl Signature {
 /// The size of a file, which `st_size` keeps as a signed number.
 pub fn size(stat: &FileStat) -> u64 {
     u64::try_from(stat.st_size).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn home_is_that_of_the_user_database() {
+        let uid = rustix::process::getuid().as_raw();
+        let entries = Command::new("getent").args(["passwd", &uid.to_string()]).output().unwrap();
+        let entry = String::from_utf8(entries.stdout).unwrap();
+        assert_eq!(home_of(uid), entry.trim_end().split(':').nth(5).map(PathBuf::from));
+        assert_eq!(home_of(3_999_999_999), None);
+    }
 }

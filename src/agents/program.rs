@@ -1,7 +1,5 @@
 //! The programs of agents, and the directories in which they keep what is their own.
 
-use nix::unistd::Uid;
-
 use super::hook::word;
 use super::{Surroundings, quoted};
 
@@ -59,7 +57,7 @@ pub fn own_state(here: &Surroundings) -> Vec<Vec<u8>> {
     let of_home = here.home.iter().flat_map(|home| below_home.clone().map(|name| home.join(name)));
     let chosen = ["CLAUDE_CONFIG_DIR", "CODEX_HOME", "COPILOT_HOME", "HISTFILE"];
     let chosen = chosen.iter().filter_map(|name| Some(here.directory.join(here.variable(name)?)));
-    let user = Uid::current().to_string();
+    let user = rustix::process::getuid().as_raw().to_string();
     let temporary = TEMPORARY.map(|name| std::env::temp_dir().join(name.replace("UID", &user)));
     of_home.chain(chosen).chain(temporary).map(|path| path.into_os_string().into_encoded_bytes()).collect()
 }

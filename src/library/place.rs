@@ -5,8 +5,6 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use nix::unistd::{Uid, User};
-
 use super::error::{Error, failed};
 use crate::snapshot::printable;
 
@@ -60,10 +58,7 @@ fn own_home(named: Option<PathBuf>, uid: u32) -> Option<PathBuf> {
     let is_own = |home: &PathBuf| {
         home.is_absolute() && fs::metadata(home).is_ok_and(|stat| stat.is_dir() && stat.uid() == uid)
     };
-    named.filter(is_own).or_else(|| {
-        let entry = User::from_uid(Uid::from_raw(uid)).ok().flatten()?;
-        Some(entry.dir).filter(is_own)
-    })
+    named.filter(is_own).or_else(|| crate::fs::home_of(uid).filter(is_own))
 }
 
 /// The nearest directory above or at `path` that exists.

@@ -96,8 +96,8 @@ impl Environment {
     /// Takes them from our own environment; `start_cwd` is the command's first directory.
     pub fn from_process(start_cwd: &[u8]) -> Environment {
         let passwd = || {
-            let user = nix::unistd::User::from_uid(nix::unistd::getuid()).ok()??;
-            Some(user.dir.into_os_string().into_vec())
+            let home = crate::fs::home_of(rustix::process::getuid().as_raw())?;
+            Some(home.into_os_string().into_vec())
         };
         let var = |name| std::env::var_os(name).map(OsStringExt::into_vec);
         let environment = Environment::new(var("HOME"), var("XDG_CONFIG_HOME"), passwd, start_cwd);
