@@ -412,6 +412,66 @@ fn shell_inside_a_recording_touches_nothing_of_ours() {
     }
 }
 
+/// The ways in which a package has `agent-snapshot-bash`: a link to the other program, or a script that tells that its name.
+#[test]
+fn program_called_by_the_name_of_a_shell_is_ours() {
+    const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/wheel/scripts/agent-snapshot-bash");
+    let Some(place) = place_of(User::Current) else { return };
+    let bin = place.home.join("bin");
+    fs::create_dir_all(bin.join("linked")).unwrap();
+    copy_program(BINARY, bin.join("agent-snapshot"));
+    copy_program(SCRIPT, bin.join("agent-snapshot-bash"));
+    for (name, target) in [("agent-snapshot-bash", "../agent-snapshot"), ("bash", "../agent-snapshot")] {
+        std::os::unix::fs::symlink(target, bin.join("linked").join(name)).unwrap();
+    }
+    std::os::unix::fs::symlink("../agent-snapshot-bash", bin.join("linked/sh")).unwrap();
+    let line = "echo \"$0 $*\"; echo x > f; exit 4";
+    let arguments = ["-c", line, "zero", "agent-snapshot-bash", "two words"];
+    let alone = shell(&place, "/bin/bash").args(arguments).output().unwrap();
+    let called = ["agent-snapshot-bash", "linked/agent-snapshot-bash", "linked/bash", "linked/sh"];
+    for (before, name) in called.into_iter().enumerate() {
+        let ours = bin.join(name).display().to_string();
+        let output = shell(&place, &ours).arg0(&ours).args(arguments).output().unwrap();
+        assert_eq!(transcript(&output), transcript(&alone), "{name}");
+        assert_eq!(snapshots(&place).len(), before + 1, "{name}");
+        // A script of the name of ours is one.
+        fs::write(place.at("agent-snapshot-bash"), "echo script $1").unwrap();
+        let output = shell(&place, &ours).arg0(&ours).args(["agent-snapshot-bash", "one"]).output().unwrap();
+        assert_eq!(transcript(&output), ("script one\n".to_owned(), String::new(), 0), "{name}");
+        fs::remove_file(place.at("agent-snapshot-bash")).unwrap();
+        let of_script = snapshots(&place)
+            .into_iter()
+            .max_by(|one, other| one.header().started_at.cmp(&other.header().started_at));
+        fs::remove_dir_all(of_script.unwrap().path()).unwrap();
+    }
+    // By any other name it is the program that has the verbs.
+    std::os::unix::fs::symlink("agent-snapshot", bin.join("ours")).unwrap();
+    let version = place.program(bin.join("ours").display().to_string()).arg("--version").output().unwrap();
+    assert!(version.stdout.starts_with(b"agent-snapshot "), "{version:?}");
+}
+
+/// A step of a session is titled by the line that a shell of ours was given, whichever way it was called.
+#[test]
+fn shell_by_a_link_adds_the_title_in_a_session() {
+    let Some(place) = place_of(User::Current) else { return };
+    let bin = place.home.join("bin");
+    fs::create_dir(&bin).unwrap();
+    copy_program(BINARY, bin.join("agent-snapshot"));
+    std::os::unix::fs::symlink("agent-snapshot", bin.join("agent-snapshot-bash")).unwrap();
+    let ours = bin.join("agent-snapshot-bash").display().to_string();
+    let script = "import subprocess, sys\nsubprocess.run([sys.argv[1], '-c', 'echo x > f'])";
+    let agent = ["session", "--", "python3", "-c", script, &ours];
+    let output =
+        place.program(bin.join("agent-snapshot").display().to_string()).args(agent).output().unwrap();
+    assert_eq!(transcript(&output), (String::new(), String::new(), 0));
+    let log = place.command().args(["log", "--json", "--reads", "--all"]).output().unwrap();
+    let log: serde_json::Value = serde_json::from_slice(&log.stdout).unwrap();
+    let changed: Vec<_> =
+        log["recordings"].as_array().unwrap().iter().filter(|entry| entry["created"] == 1).collect();
+    assert_eq!(changed.len(), 1, "{log:#}");
+    assert_eq!(changed[0]["title"], "echo x > f", "{log:#}");
+}
+
 #[test]
 fn real_bash_is_found_where_a_link_to_ours_comes_first() {
     let Some(place) = place_of(User::Current) else { return };
@@ -425,10 +485,14 @@ fn real_bash_is_found_where_a_link_to_ours_comes_first() {
     fs::create_dir(place.at("copy")).unwrap();
     copy_program(SHELL, place.at("copy/agent-snapshot-bash"));
     std::os::unix::fs::symlink("../copy/agent-snapshot-bash", place.at("second/bash")).unwrap();
+    // And one whose shell is a link to its program.
+    fs::create_dir(place.at("linked")).unwrap();
+    copy_program(BINARY, place.at("linked/agent-snapshot"));
+    std::os::unix::fs::symlink("agent-snapshot", place.at("linked/bash")).unwrap();
     fs::create_dir(place.at("third")).unwrap();
     copy_program("/bin/bash", place.at("third/bash"));
     let script = "mount --bind \"$1\" /bin/bash && PATH=\"$2\" exec bash -c 'echo \"$0 runs\"; : > f'";
-    let path = format!("{0}/first::{0}/second:{0}/third:/usr/bin:/bin", place.work.display());
+    let path = format!("{0}/first::{0}/second:{0}/linked:{0}/third:/usr/bin:/bin", place.work.display());
     let mut command = place.program("unshare");
     command.args(["-m", "sh", "-c", script, "sh", SHELL, &path]);
     let output = command.output().unwrap();

@@ -1,7 +1,8 @@
 //! `agent-snapshot-bash`: behaves as bash, and records its command into the library. Called `bwrap`, it behaves as that,
 //! and records it where it starts a shell of ours: an agent may start its sandbox without its shell.
 //!
-//! A program of its own, not a verb: `src/bin/agent-snapshot-bash.rs` calls it. `invocation.rs` tells from the
+//! A program of its own, not a verb: `src/bin/agent-snapshot-bash.rs` calls it, and `src/main.rs` where a link to that has
+//! the name of a shell. `invocation.rs` tells from the
 //! arguments whether there is a command, `words.rs` which program a command line starts, `title.rs` what a recording is
 //! called, `told.rs` what was said before in the session. Neighbours: `record.rs` records, `config.rs` has the programs that run unrecorded.
 
@@ -19,7 +20,7 @@ use clap::Parser;
 use rustix::fs::Access;
 
 use self::invocation::Invocation;
-use self::title::given_line;
+use self::title::{file_name, given_line};
 pub use self::title::{inner_line, line_of, wanted_line};
 pub use self::told::own_places;
 use super::asked;
@@ -52,7 +53,7 @@ const SHELLS: [&[u8]; 8] = [b"bash", b"sh", b"zsh", b"dash", b"fish", b"ksh", b"
 /// What the program at a path is to do that gets these arguments, its name first: a shell, or one that is given the command
 /// line of one; none of another.
 pub fn shell_of(exe: &[u8], argv: &[Vec<u8>], at_terminal: bool) -> Option<Shell> {
-    let name = exe.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let name = file_name(exe);
     let arguments: Vec<OsString> = argv.iter().skip(1).map(|word| OsString::from_vec(word.clone())).collect();
     if !SHELLS.contains(&name) {
         // A sandbox, say.
@@ -80,12 +81,32 @@ pub fn default_options(command: Vec<OsString>) -> RecordingOptions {
     parsed.recording
 }
 
+/// Whether this process was called by the name of a shell, or of bubblewrap.
+pub fn is_called() -> bool {
+    words().is_some()
+}
+
+/// The words of a call by such a name, which comes first. `packaging/wheel/scripts` hands one on behind [`SHELL`].
+fn words() -> Option<Vec<OsString>> {
+    let is_name = |word: &OsString| {
+        let name = file_name(word.as_bytes());
+        let name = name.strip_prefix(b"-").unwrap_or(name);
+        name == SANDBOX.as_bytes() || SHELLS.contains(&name)
+    };
+    let mut words: Vec<OsString> = std::env::args_os().collect();
+    if !words.first().is_some_and(is_name) {
+        words.get(1).filter(|word| *word == SHELL)?;
+        words.drain(..2);
+    }
+    Some(words)
+}
+
 /// Runs bash with the arguments of this process, and records it if it has a command.
 pub fn run() -> Exit {
-    let mut arguments = std::env::args_os();
-    if std::env::args_os().next().is_some_and(|name| name == PROGRAM) {
+    if std::env::args_os().next().is_some_and(|name| name == PROGRAM) && !is_called() {
         return super::run(Cli::of_process());
     }
+    let mut arguments = words().unwrap_or_else(|| std::env::args_os().collect()).into_iter();
     // Before anything is looked up: an outer recording has it all, and its sandbox may forbid what we need.
     let is_inside = is_recorded();
     let called = arguments.next().unwrap_or_default();
@@ -213,7 +234,9 @@ fn find_program(name: &str, first: Option<&Path>) -> Option<PathBuf> {
 
 /// Whether a link leads to another installation of this program, which would search for the real one as well.
 fn is_copy_of_ours(path: &Path) -> bool {
-    path.canonicalize().is_ok_and(|path| path.file_name().is_some_and(|name| name == "agent-snapshot-bash"))
+    path.canonicalize().is_ok_and(|path| {
+        path.file_name().is_some_and(|name| [PROGRAM, SHELL].iter().any(|ours| name == *ours))
+    })
 }
 
 /// Becomes the program; returns only if that fails.

@@ -134,7 +134,8 @@ fn unwrapped(line: &[u8]) -> Vec<u8> {
         .unwrap_or_default()
 }
 
-fn file_name(path: &[u8]) -> &[u8] {
+/// What follows the last slash.
+pub fn file_name(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
