@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
@@ -347,7 +347,11 @@ impl Lab {
     fn wait_for_recordings(&self) {
         let snapshots = self.home.join(".local/state/agent-snapshot/snapshots");
         for entry in fs::read_dir(snapshots).into_iter().flatten() {
-            let directory = File::open(entry.unwrap().path()).unwrap();
+            // The session that ends removes the directory that it had made for its next step.
+            let directory = match File::open(entry.unwrap().path()) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                directory => directory.unwrap(),
+            };
             let (sender, locked) = mpsc::channel();
             // `flock` has no timeout.
             thread::spawn(move || sender.send(Flock::lock(directory, FlockArg::LockExclusive).map(drop)));
