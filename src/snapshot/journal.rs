@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::digest::read_at;
 use super::error::Error;
 use super::manifest::{BlobOmitted, FileRecord, Header, Manifest, RecordedProcess};
+use super::reader::json::read;
 use super::wire::write_manifest;
 
 /// The first bytes of every journal, up to its version.
@@ -659,13 +660,13 @@ fn parse(start: u64, body: &[u8]) -> Option<Frame> {
     let json = |from: usize| payload.get(from..);
     let inode = || le32(payload);
     Some(match *kind {
-        kind::BEGIN => Frame::Begin(serde_json::from_slice(payload).ok()?),
-        kind::HEADER => Frame::Header(Box::new(serde_json::from_slice::<Manifest>(payload).ok()?.header)),
-        kind::PROCESS => Frame::Process(Box::new(serde_json::from_slice(payload).ok()?)),
+        kind::BEGIN => Frame::Begin(read(&mut { payload }).ok()?),
+        kind::HEADER => Frame::Header(Box::new(read::<Manifest>(&mut { payload }).ok()?.header)),
+        kind::PROCESS => Frame::Process(Box::new(read(&mut { payload }).ok()?)),
         kind::ENDED => Frame::Ended(inode()?, i32::from_le_bytes(*payload.get(4..)?.first_chunk()?)),
         kind::FILE | kind::GIT_FILE => {
             let inode = inode().map(|inode| Some(inode).filter(|inode| *inode != u32::MAX))?;
-            let record: FileRecord = serde_json::from_slice(json(4)?).ok()?;
+            let record: FileRecord = read(&mut json(4)?).ok()?;
             Frame::File(inode, Box::new(FileRecord { is_git_state: *kind == kind::GIT_FILE, ..record }))
         }
         kind::MOVED => {
@@ -676,8 +677,8 @@ fn parse(start: u64, body: &[u8]) -> Option<Frame> {
         kind::CONTENT => Frame::Content(inode()?, start + 5..end),
         kind::COPY => Frame::Copy(inode()?, std::str::from_utf8(json(4)?).ok()?.to_owned()),
         kind::HELD => Frame::Held(inode()?),
-        kind::OMITTED => Frame::Omitted(inode()?, serde_json::from_slice(json(4)?).ok()?),
-        kind::STORED => Frame::Stored(serde_json::from_slice(payload).ok()?),
+        kind::OMITTED => Frame::Omitted(inode()?, read(&mut json(4)?).ok()?),
+        kind::STORED => Frame::Stored(read(&mut { payload }).ok()?),
         kind::GROUP => Frame::Group(u64::from_le_bytes(*payload.first_chunk()?), start + 9..end),
         _ => return None,
     })

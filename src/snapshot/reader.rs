@@ -7,11 +7,11 @@
 
 pub(super) mod blob_reader;
 pub(super) mod checks;
-mod json;
+pub(super) mod json;
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -260,18 +260,26 @@ fn open_in(dir: &OwnedFd, name: &str) -> std::io::Result<Option<File>> {
     }
 }
 
-fn parse(file: &File, path: &Path) -> Result<Manifest, Error> {
+fn parse(mut file: &File, path: &Path) -> Result<Manifest, Error> {
     let size = file.metadata().map_err(Error::io("stat", path))?.len();
     if size > MAX_MANIFEST {
         return Err(Error::Format(format!("{} is too large: {size} bytes", shown(path))));
     }
-    let reader = BufReader::with_capacity(64 << 10, json::Guard::new(file));
-    parse_from(reader, path)
+    read_manifest(&mut file, path)
 }
 
-/// Reads a manifest that is in no file. Its records are not checked.
-pub fn read_manifest(manifest: impl Read, path: &Path) -> Result<Manifest, Error> {
-    parse_from(BufReader::with_capacity(64 << 10, json::Guard::new(manifest)), path)
+/// Reads a manifest. Its records are not checked.
+///
+/// # Errors
+/// Reading fails, or it is not one.
+pub fn read_manifest(manifest: &mut dyn Read, path: &Path) -> Result<Manifest, Error> {
+    json::read(manifest).map_err(|error| {
+        if error.is_io() && !json::is_limit_exceeded(&error) {
+            Error::io("read", path)(error.into())
+        } else {
+            Error::Format(format!("{}: {error}", shown(path)))
+        }
+    })
 }
 
 /// How many bytes the blobs that the records name take in `blobs.parquet` at most.
@@ -284,16 +292,6 @@ pub fn most_bytes_of_blobs(manifest: &Manifest) -> Result<u64, Error> {
         BlobWriter::bound(&key, size, size / row + 2)
     });
     Ok(bytes.fold(0, u64::saturating_add).saturating_add(END_BYTES))
-}
-
-fn parse_from(reader: impl Read, path: &Path) -> Result<Manifest, Error> {
-    serde_json::from_reader(reader).map_err(|error| {
-        if error.is_io() && !json::is_limit_exceeded(&error) {
-            Error::io("read", path)(error.into())
-        } else {
-            Error::Format(format!("{}: {error}", shown(path)))
-        }
-    })
 }
 
 fn open_blobs(blobs: Option<File>, wanted: HashMap<Box<str>, Wanted>) -> Result<Option<BlobReader>, Error> {

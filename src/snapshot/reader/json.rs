@@ -4,7 +4,9 @@
 //! serde_json limits the depth of what it builds, but passes over the value of an unknown key with a
 //! stack of its own, as deep as the brackets go.
 
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
+
+use serde::de::DeserializeOwned;
 
 const MAX_DEPTH: u32 = 32;
 /// The kernel takes no argument beyond 128 KiB and no attribute beyond 64 KiB (execve(2), xattr(7)),
@@ -12,7 +14,7 @@ const MAX_DEPTH: u32 = 32;
 const MAX_STRING: u64 = 4 << 20;
 
 /// Passes bytes through and counts brackets and the length of strings.
-pub struct Guard<R> {
+struct Guard<R> {
     inner: R,
     depth: u32,
     string: Option<u64>,
@@ -28,9 +30,17 @@ pub fn is_limit_exceeded(error: &serde_json::Error) -> bool {
     error.io_error_kind() == Some(io::ErrorKind::InvalidData)
 }
 
+/// Reads one value, with which the bytes end. What reads a type is compiled once, wherever its bytes come from.
+///
+/// # Errors
+/// Reading fails, or they are not such a value.
+pub fn read<T: DeserializeOwned>(bytes: &mut dyn Read) -> serde_json::Result<T> {
+    serde_json::from_reader(BufReader::with_capacity(64 << 10, Guard::new(bytes)))
+}
+
 impl<R> Guard<R> {
     /// Guards what reads from `inner`.
-    pub fn new(inner: R) -> Guard<R> {
+    fn new(inner: R) -> Guard<R> {
         Guard { inner, depth: 0, string: None, escaped: false }
     }
 

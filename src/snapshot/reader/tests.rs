@@ -321,9 +321,8 @@ fn endless_json_is_refused_from_its_first_bytes() {
         ("{\"format_version\":1,\"id\":\"", b'x', 5 << 20),
     ] {
         let mut endless = io::Cursor::new(start).chain(io::repeat(endless)).take(1 << 40);
-        let reader = io::BufReader::new(json::Guard::new(&mut endless));
-        let error = serde_json::from_reader::<_, Manifest>(reader).unwrap_err();
-        assert!(json::is_limit_exceeded(&error), "{error}");
+        let error = super::json::read::<Manifest>(&mut endless).unwrap_err();
+        assert!(super::json::is_limit_exceeded(&error), "{error}");
         assert!((1 << 40) - endless.limit() < limit);
     }
     let dir = tempfile::tempdir().unwrap();
