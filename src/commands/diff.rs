@@ -5,7 +5,7 @@
 
 mod binary;
 mod body;
-mod lines;
+pub mod lines;
 mod patch;
 mod plan;
 mod summary;

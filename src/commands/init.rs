@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use rustix::fs::{Access, AtFlags, CWD};
 use serde::Serialize;
-use similar::TextDiff;
 
+use super::diff::lines::LineDiff;
 use super::exit::{Exit, UsageError, VerbResult};
-use super::out::{Console, style, visible};
+use super::out::{Console, visible};
 use crate::agents::hook::word as shell_word;
 use crate::agents::program::{program_of, session_alias};
 use crate::agents::recipe::Recipe;
@@ -364,17 +364,10 @@ fn print_edit(
         SettingsChange::Write(text) => text,
         SettingsChange::Remove(_) => "",
     };
-    let diff = TextDiff::from_lines(before.as_str(), after);
-    for hunk in diff.unified_diff().context_radius(1).iter_hunks() {
-        for line in hunk.to_string().split_inclusive('\n').filter(|line| !line.starts_with("@@")) {
-            let style = match line.as_bytes().first() {
-                Some(b'+') => style::ADDED,
-                Some(b'-') => style::REMOVED,
-                _ => anstyle::Style::new(),
-            };
-            let line = visible(line.trim_end_matches(['\r', '\n']).as_bytes());
-            writeln!(console, "  {}", console.format.paint(style, line))?;
-        }
+    for (sign, style, line) in LineDiff::new(before.as_bytes(), after.as_bytes()).lines(1) {
+        let end = line.len() - line.iter().rev().take_while(|byte| b"\r\n".contains(byte)).count();
+        let line = format!("{}{}", char::from(sign), visible(&line[..end]));
+        writeln!(console, "  {}", console.format.paint(style, line))?;
     }
     Ok(())
 }

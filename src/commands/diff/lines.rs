@@ -64,39 +64,50 @@ impl<'a> LineDiff<'a> {
         let old = HunkRange(first.old_range().start, last.old_range().end);
         let new = HunkRange(first.new_range().start, last.new_range().end);
         format.line(out, style::HUNK, format_args!("@@ -{old} +{new} @@"))?;
-        for op in hunk {
-            let (old, new) = (&self.old[op.old_range()], &self.new[op.new_range()]);
-            if matches!(op, DiffOp::Equal { .. }) {
-                write_lines(old, b' ', Style::new(), out, format)?;
-            } else {
-                write_lines(old, b'-', style::REMOVED, out, format)?;
-                write_lines(new, b'+', style::ADDED, out, format)?;
-            }
+        for (sign, style, line) in self.lines_of(hunk) {
+            write_line(line, sign, style, out, format)?;
         }
         Ok(())
     }
+
+    /// The lines that differ and so many around them, each with its sign.
+    pub fn lines(&self, context: usize) -> Vec<(u8, Style, &'a [u8])> {
+        group_diff_ops(self.ops.clone(), context).iter().flat_map(|hunk| self.lines_of(hunk)).collect()
+    }
+
+    fn lines_of(&self, hunk: &[DiffOp]) -> Vec<(u8, Style, &'a [u8])> {
+        let mut lines = Vec::new();
+        for op in hunk {
+            let (old, new) = (&self.old[op.old_range()], &self.new[op.new_range()]);
+            if matches!(op, DiffOp::Equal { .. }) {
+                lines.extend(old.iter().map(|line| (b' ', Style::new(), *line)));
+            } else {
+                lines.extend(old.iter().map(|line| (b'-', style::REMOVED, *line)));
+                lines.extend(new.iter().map(|line| (b'+', style::ADDED, *line)));
+            }
+        }
+        lines
+    }
 }
 
-fn write_lines(
-    lines: &[&[u8]],
+fn write_line(
+    line: &[u8],
     sign: u8,
     style: Style,
     out: &mut dyn Write,
     format: OutputFormat,
 ) -> io::Result<()> {
-    for line in lines {
-        let text = line.strip_suffix(b"\n");
-        if format.terminal || format.colour {
-            let text = visible(text.unwrap_or(line));
-            format.line(out, style, format_args!("{}{text}", char::from(sign)))?;
-        } else {
-            out.write_all(&[sign])?;
-            out.write_all(text.unwrap_or(line))?;
-            out.write_all(b"\n")?;
-        }
-        if text.is_none() {
-            out.write_all(b"\\ No newline at end of file\n")?;
-        }
+    let text = line.strip_suffix(b"\n");
+    if format.terminal || format.colour {
+        let text = visible(text.unwrap_or(line));
+        format.line(out, style, format_args!("{}{text}", char::from(sign)))?;
+    } else {
+        out.write_all(&[sign])?;
+        out.write_all(text.unwrap_or(line))?;
+        out.write_all(b"\n")?;
+    }
+    if text.is_none() {
+        out.write_all(b"\\ No newline at end of file\n")?;
     }
     Ok(())
 }
