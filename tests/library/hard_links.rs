@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
+use std::time::SystemTime;
 
 use super::undo::ids;
 use super::{library, run, verb};
@@ -106,6 +107,14 @@ fn hard_link_is_never_made_to_a_later_file_that_got_the_inode_number() {
     let inode = place.inode("a");
     run(&place, &[], "rm a");
     fs::remove_file(place.at("b")).unwrap();
+    // Inodes are stamped with a clock that stands still for some milliseconds.
+    let ended = SystemTime::now();
+    let probe = place.base().join("probe");
+    let is_stamped_later = || {
+        fs::write(&probe, "x").unwrap();
+        fs::metadata(&probe).unwrap().modified().unwrap() > ended
+    };
+    while !is_stamped_later() {}
     // Most filesystems give a free number to one of the next files.
     let other = (0..400).map(|number| format!("other-{number}")).find(|name| {
         place.write(name, "same");
