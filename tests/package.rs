@@ -1,15 +1,50 @@
-//! The Debian package: made, installed over this system in an overlay, and used there.
+//! What `packaging/dist` makes: each package is installed without a network, over this system in an overlay or into a root
+//! that has nothing else, and used there.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::{BINARY, Place, can_mount, has, shown};
 
-/// What a user does after the installation, in a root directory of its own.
+/// What a user does after each installation; `agent-snapshot` and `agent-snapshot-bash` are found in PATH.
 const USE: &str = r#"
-dpkg --install /package.deb >&2
-agent-snapshot --version
+use() {
+    agent-snapshot --version
+    base="$(mktemp -d)"
+    export HOME="$base" AGENT_SNAPSHOT_LIBRARY="$base/library"
+    mkdir "$base/work"
+    cd "$base/work"
+    echo first > file
+    agent-snapshot --snapshot-dir ../snap sh -c 'echo second > file'
+    agent-snapshot diff ../snap | grep '^[-+][a-z]'
+    agent-snapshot restore --before ../snap >/dev/null 2>&1
+    cat file
+    agent-snapshot-bash -c 'rm file; exit 3' || echo "status $?"
+    agent-snapshot undo >/dev/null 2>&1
+    cat file
+    # An agent is given the program itself, not what a package manager puts before it.
+    shell="$(agent-snapshot init claude-code --json | sed 's/.*"shell": *"\([^"]*\)".*/\1/')"
+    "$shell" -c 'echo third > file'
+    agent-snapshot log --limit 1 | grep -o 'echo third > file'
+    od -An -c -N4 "${shell%-bash}" | tr -d ' '
+}
+"#;
+
+const USED: &str = "\
+agent-snapshot VERSION
+-first
++second
+first
+status 3
+first
+echo third > file
+177ELF
+";
+
+/// The Debian package, the two npm packages and the wheel, in an overlay of this system.
+const SYSTEM: &str = r#"
+dpkg --install /dist/*.deb >&2
 for page in agent-snapshot agent-snapshot-undo agent-snapshot-bash; do man -w "$page"; done
 man agent-snapshot-restore | grep -o 'Put back the state after the command' | head -n 1
 
@@ -20,27 +55,25 @@ echo "${COMPREPLY[@]}"
 head -n 1 /usr/share/zsh/vendor-completions/_agent-snapshot
 grep -c __fish_agent_snapshot_needs_command /usr/share/fish/vendor_completions.d/agent-snapshot.fish >/dev/null
 grep -m 1 ^Copyright /usr/share/doc/agent-snapshot/copyright
-
-base="$(mktemp -d)"
-export HOME="$base" AGENT_SNAPSHOT_LIBRARY="$base/library"
-mkdir "$base/work"
-cd "$base/work"
-echo first > file
-agent-snapshot --snapshot-dir ../snap sh -c 'echo second > file'
-agent-snapshot diff ../snap | grep '^[-+][a-z]'
-agent-snapshot restore --before ../snap >/dev/null 2>&1
-cat file
-agent-snapshot-bash -c 'rm file'
-agent-snapshot undo >/dev/null 2>&1
-cat file
-
+(use)
 files="$(dpkg --listfiles agent-snapshot)"
 dpkg --remove agent-snapshot >&2
 for file in $files; do [ -d "$file" ] || ls "$file" 2>/dev/null || true; done
+
+npm install --silent --offline --global --prefix /npm /dist/agent-snapshot-linux-x64-*.tgz /dist/agent-snapshot-[0-9]*.tgz >&2
+(PATH="/npm/bin:$PATH"; use)
+kill="$(/npm/bin/agent-snapshot --snapshot-dir /tmp/killed sh -c 'kill -TERM $$' && echo 0 || echo $?)"
+echo "status $kill"
+yes | /npm/bin/agent-snapshot --snapshot-dir /tmp/pipe sh -c 'cat; echo "cat: $?" >&2' 2>/tmp/cat | head -n 1 || true
+cat /tmp/cat
+rm -r /npm/lib/node_modules/@agent-snapshot
+/npm/bin/agent-snapshot --version 2>&1 || echo "status $?"
+
+python3 -m pip install --quiet --disable-pip-version-check --no-index --target /wheel /dist/*.whl >&2
+(PATH="/wheel/bin:$PATH"; use)
 "#;
 
-const SEEN: &str = "\
-agent-snapshot VERSION
+const SYSTEM_SEEN: &str = "\
 /usr/share/man/man1/agent-snapshot.1.gz
 /usr/share/man/man1/agent-snapshot-undo.1.gz
 /usr/share/man/man1/agent-snapshot-bash.1.gz
@@ -48,51 +81,113 @@ Put back the state after the command
 verify
 #compdef agent-snapshot
 Copyright: 2026 the agent-snapshot developers
--first
-+second
-first
-first
-";
+USED\
+USED\
+status 143
+y
+cat: 141
+agent-snapshot: the package @agent-snapshot/linux-x64 is not installed: npm installs it on Linux (x64) with optional dependencies
+status 125
+USED";
+
+/// The archive, in a root that has busybox, bash without a libc, and nothing else.
+const ALONE: &str = r#"
+cd /usr
+tar -xzf /dist/*.tar.gz --strip-components 1
+(use)
+"#;
 
 /// Mounts an overlay of `/` and runs a script in it.
-const INSIDE: &str = r#"
+const IN_OVERLAY: &str = r#"
 mount -t tmpfs tmpfs "$1"
 mkdir "$1/upper" "$1/internal" "$1/root"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/internal" "$1/root"
 for directory in proc dev; do mount --rbind "/$directory" "$1/root/$directory"; done
-cp "$2" "$1/root/package.deb"
+cp -r "$2" "$1/root/dist"
 # Small images leave out man pages.
 rm -f "$1"/root/etc/dpkg/dpkg.cfg.d/*
-exec chroot "$1/root" env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 bash -euo pipefail -c "$3"
+exec chroot "$1/root" env -i PATH="/usr/sbin:/usr/bin:/sbin:/bin:${4%/*}" LC_ALL=C.UTF-8 bash -euo pipefail -c "$3"
+"#;
+
+/// Makes a root of two static programs and runs a script in it.
+const IN_EMPTY_ROOT: &str = r#"
+mount -t tmpfs tmpfs "$1"
+cd "$1"
+mkdir bin dev etc proc tmp usr
+cp /bin/busybox bin/busybox
+cp /bin/bash-static bin/bash
+for tool in cat env grep mkdir mktemp od rm sed sh tar tr; do ln -s busybox "bin/$tool"; done
+echo 'root:x:0:0::/:/bin/sh' > etc/passwd
+for directory in proc dev; do mount --rbind "/$directory" "$directory"; done
+cp -r "$2" dist
+exec chroot . env -i PATH=/usr/bin:/bin sh -euc "$3"
 "#;
 
 #[test]
-#[ignore = "slow: links the programs, and installs a package"]
-fn slow_debian_package_is_installed_and_used() {
-    let programs = ["cargo-deb", "dpkg", "dpkg-shlibdeps", "man"];
+#[ignore = "slow: links the program, and installs packages"]
+fn slow_packages_are_installed_and_used() {
+    let programs = ["cargo-deb", "dpkg", "dpkg-shlibdeps", "man", "npm", "node", "python3"];
     if !can_mount() || !programs.into_iter().all(has) || !Path::new("/var/lib/dpkg/status").exists() {
         return;
     }
+    let Some(dist) = made() else { return };
+    let used = USED.replace("VERSION", env!("CARGO_PKG_VERSION"));
+    let npm = Command::new("sh").args(["-c", "command -v node"]).output().unwrap();
+    let npm = String::from_utf8(npm.stdout).unwrap();
+    let run = |inside: &str, script: &str| {
+        let place = Place::new();
+        let output = Command::new("unshare")
+            .args(["--mount", "sh", "-euc", inside, "sh"])
+            .args([place.work.as_os_str(), dist.as_os_str()])
+            .args([&format!("{USE}{script}"), npm.trim()])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", shown(&output));
+        (String::from_utf8_lossy(&output.stdout).into_owned(), shown(&output))
+    };
+    let (seen, all) = run(IN_OVERLAY, SYSTEM);
+    assert_eq!(seen, SYSTEM_SEEN.replace("USED", &used), "{all}");
+    if Path::new("/bin/busybox").exists() && Path::new("/bin/bash-static").exists() {
+        let (seen, all) = run(IN_EMPTY_ROOT, ALONE);
+        assert_eq!(seen, used, "{all}");
+    } else {
+        println!("skipped: busybox-static or bash-static is missing");
+    }
+}
+
+/// The directory of the packages, made with the profile of the tests; none if the tools can't be installed.
+fn made() -> Option<PathBuf> {
     let built = Path::new(BINARY).parent().unwrap();
     let profile = built.file_name().and_then(|name| name.to_str()).unwrap();
-    let made = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/deb"))
+    let target = built.parent().unwrap();
+    let made = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/dist"))
         .arg(if profile == "debug" { "dev" } else { profile })
-        .env("CARGO_TARGET_DIR", built.parent().unwrap())
+        .env("CARGO_TARGET_DIR", target)
         .output()
         .unwrap();
+    if made.status.code() == Some(69) {
+        println!("skipped: {}", shown(&made));
+        return None;
+    }
     assert!(made.status.success(), "{}", shown(&made));
-    let package = String::from_utf8(made.stdout).unwrap();
-
-    let place = Place::new();
-    let output = Command::new("unshare")
-        .args(["--mount", "sh", "-euc", INSIDE, "sh"])
-        .arg(&place.work)
-        .args([package.trim(), USE])
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{}", shown(&output));
-    let seen = SEEN.replace("VERSION", env!("CARGO_PKG_VERSION"));
-    assert_eq!(String::from_utf8_lossy(&output.stdout), seen, "{}", shown(&output));
+    let version = env!("CARGO_PKG_VERSION");
+    let names = [
+        "SHA256SUMS".to_owned(),
+        format!("agent-snapshot-{version}-x86_64-linux.tar.gz"),
+        format!("agent-snapshot-{version}.cdx.json"),
+        format!("agent-snapshot-{version}.tgz"),
+        format!("agent-snapshot-linux-x64-{version}.tgz"),
+        format!("agent-snapshot_{version}-1_amd64.deb"),
+        format!(
+            "agent_snapshot-{version}-py3-none-manylinux2014_x86_64.manylinux_2_17_x86_64.musllinux_1_1_x86_64.whl"
+        ),
+    ];
+    assert_eq!(String::from_utf8_lossy(&made.stdout).lines().collect::<Vec<_>>(), names, "{}", shown(&made));
+    let bill: serde_json::Value =
+        serde_json::from_slice(&fs::read(target.join("packages").join(&names[2])).unwrap()).unwrap();
+    let components = bill["components"].as_array().unwrap();
+    assert!(components.iter().any(|component| component["name"] == "parquet"), "{bill:#}");
+    Some(target.join("packages"))
 }
 
 #[test]
