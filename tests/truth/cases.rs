@@ -290,7 +290,7 @@ node run.js"#,
     Case {
         name: "links on the way",
         setup: "mkdir -p real/deep other; seq 3 > real/deep/f; ln -s real/deep l1; ln -s l1 l2; ln -s \"$PWD/l2\" l3; ln -s ../other real/up; echo o > other/o; ln -s loop loop; ln -s nowhere dangling",
-        script: "cat l3/f l2/../up/o real/./deep/../deep//f; echo new > l3/new; cat loop; echo made > dangling; mv l2/new l1/renamed; ls -l l3/ l3; cd l3; cat f ../../other/o; cd ../..; rm l2; cat l3/f; test -d l3; ln -T l1/f hard; mkdir l1/sub; rmdir real/deep/sub/; true",
+        script: "cat l3/f l2/../up/o real/./deep/../deep//f; echo new > l3/new; cat loop; echo made > dangling; mv l2/new l1/renamed; ls -l --time-style=+ l3/ l3; cd l3; cat f ../../other/o; cd ../..; rm l2; cat l3/f; test -d l3; ln -T l1/f hard; mkdir l1/sub; rmdir real/deep/sub/; true",
         quick: true,
         ..CASE
     },
