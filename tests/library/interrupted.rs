@@ -62,7 +62,7 @@ fn every_way_that_a_message_names_after_kills_works() {
 #[test]
 #[ignore = "slow: a minute"]
 fn slow_every_way_that_a_message_names_after_kills_works() {
-    follow_ways(40);
+    follow_ways(12);
 }
 
 /// Interrupts restores until this many ways were followed.
