@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use rustix::fs::{Access, AtFlags, CWD};
 use serde::Serialize;
 
-use super::diff::lines::LineDiff;
+use super::diff::lines::{LineDiff, NO_NEWLINE};
 use super::exit::{Exit, UsageError, VerbResult};
 use super::out::{Console, visible};
 use crate::agents::hook::word as shell_word;
@@ -366,8 +366,11 @@ fn print_edit(
     };
     for (sign, style, line) in LineDiff::new(before.as_bytes(), after.as_bytes()).lines(1) {
         let end = line.len() - line.iter().rev().take_while(|byte| b"\r\n".contains(byte)).count();
-        let line = format!("{}{}", char::from(sign), visible(&line[..end]));
-        writeln!(console, "  {}", console.format.paint(style, line))?;
+        let text = format!("{}{}", char::from(sign), visible(&line[..end]));
+        writeln!(console, "  {}", console.format.paint(style, text))?;
+        if !line.ends_with(b"\n") {
+            writeln!(console, "  {NO_NEWLINE}")?;
+        }
     }
     Ok(())
 }

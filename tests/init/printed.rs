@@ -204,3 +204,22 @@ fn shells_go_on_in_a_session() {
         assert!(log.contains("touch made"), "{shell}: {log}");
     }
 }
+
+#[test]
+fn edit_of_settings_is_printed_by_its_lines() {
+    let installed = Installed::of(User::Current);
+    let path = installed.write("claude-code", Some("{\n  \"a\": 1,\n  \"b\": 2\n}"));
+    let printed = installed.run(&["init", "claude-code", "--print"]).expect(0).stdout;
+    let lines = [
+        format!("would write {}:", path.display()),
+        "     \"a\": 1,".to_owned(),
+        "  -  \"b\": 2".to_owned(),
+        "  +  \"b\": 2,".to_owned(),
+        "  +  \"env\": {".to_owned(),
+        format!("  +    \"CLAUDE_CODE_SHELL\": \"{}\"", installed.shell()),
+        "  +  }".to_owned(),
+        "   }".to_owned(),
+        "  \\ No newline at end of file".to_owned(),
+    ];
+    assert_eq!(printed.lines().collect::<Vec<_>>(), lines);
+}

@@ -13,6 +13,9 @@ use super::super::out::{OutputFormat, style, visible};
 /// Lines around a change.
 const CONTEXT: usize = 3;
 
+/// What follows a line without a line feed, as in Git and diff(1).
+pub const NO_NEWLINE: &str = "\\ No newline at end of file";
+
 /// The time after which the search for the smallest difference of a file ends; the result is correct, but
 /// may be longer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -70,7 +73,7 @@ impl<'a> LineDiff<'a> {
         Ok(())
     }
 
-    /// The lines that differ and so many around them, each with its sign.
+    /// The lines that differ and `context` lines around them, each with its sign.
     pub fn lines(&self, context: usize) -> Vec<(u8, Style, &'a [u8])> {
         group_diff_ops(self.ops.clone(), context).iter().flat_map(|hunk| self.lines_of(hunk)).collect()
     }
@@ -107,7 +110,7 @@ fn write_line(
         out.write_all(b"\n")?;
     }
     if text.is_none() {
-        out.write_all(b"\\ No newline at end of file\n")?;
+        writeln!(out, "{NO_NEWLINE}")?;
     }
     Ok(())
 }
