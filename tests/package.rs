@@ -1,11 +1,14 @@
-//! What `packaging/dist` makes: each package is installed without a network, over this system in an overlay or into a root
-//! that has nothing else, and used there.
+//! What `packaging/dist` makes: each package is installed without a network, in an overlay of this system or in an almost
+//! empty root, and used there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::support::{BINARY, Place, can_mount, has, shown};
+
+/// The exit status of `packaging/dist` where its tools can't be installed (sysexits.h).
+const EX_UNAVAILABLE: i32 = 69;
 
 /// What a user does after each installation; `agent-snapshot` and `agent-snapshot-bash` are found in PATH.
 const USE: &str = r#"
@@ -90,7 +93,7 @@ agent-snapshot: the package @agent-snapshot/linux-x64 is not installed: npm inst
 status 125
 USED";
 
-/// The archive, in a root that has busybox, bash without a libc, and nothing else.
+/// The archive, in a root that contains only busybox and a static bash.
 const ALONE: &str = r#"
 cd /usr
 tar -xzf /dist/*.tar.gz --strip-components 1
@@ -109,7 +112,7 @@ rm -f "$1"/root/etc/dpkg/dpkg.cfg.d/*
 exec chroot "$1/root" env -i PATH="/usr/sbin:/usr/bin:/sbin:/bin:${4%/*}" LC_ALL=C.UTF-8 bash -euo pipefail -c "$3"
 "#;
 
-/// Makes a root of two static programs and runs a script in it.
+/// Makes a root that contains two static programs and runs a script in it.
 const IN_EMPTY_ROOT: &str = r#"
 mount -t tmpfs tmpfs "$1"
 cd "$1"
@@ -132,14 +135,14 @@ fn slow_packages_are_installed_and_used() {
     }
     let Some(dist) = made() else { return };
     let used = USED.replace("VERSION", env!("CARGO_PKG_VERSION"));
-    let npm = Command::new("sh").args(["-c", "command -v node"]).output().unwrap();
-    let npm = String::from_utf8(npm.stdout).unwrap();
+    let node = Command::new("sh").args(["-c", "command -v node"]).output().unwrap();
+    let node = String::from_utf8(node.stdout).unwrap();
     let run = |inside: &str, script: &str| {
         let place = Place::new();
         let output = Command::new("unshare")
             .args(["--mount", "sh", "-euc", inside, "sh"])
             .args([place.work.as_os_str(), dist.as_os_str()])
-            .args([&format!("{USE}{script}"), npm.trim()])
+            .args([&format!("{USE}{script}"), node.trim()])
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", shown(&output));
@@ -165,7 +168,7 @@ fn made() -> Option<PathBuf> {
         .env("CARGO_TARGET_DIR", target)
         .output()
         .unwrap();
-    if made.status.code() == Some(69) {
+    if made.status.code() == Some(EX_UNAVAILABLE) {
         println!("skipped: {}", shown(&made));
         return None;
     }

@@ -1,4 +1,4 @@
-// Starts a program of this platform's package: in the place of Node, or as its child where Node can't be replaced.
+// Starts a program of this platform's package: in place of Node where that has process.execve, else as its child.
 "use strict";
 
 const { spawn } = require("node:child_process");
