@@ -1,5 +1,5 @@
 //! Opens and stats a path where any type of file may be: nothing blocks, no final symlink is followed, and
-//! no access time is updated if the kernel lets us avoid it. Also the home directory of a user.
+//! no access time is updated if the kernel lets us avoid it. Also finds the home directory of a user.
 //!
 //! Every module may use this one, and it uses none.
 

@@ -10,6 +10,9 @@ use agent_snapshot::commands::{self, exit::Exit, shell};
 
 #[unsafe(no_mangle)]
 extern "C" fn main(_argc: i32, _argv: *const *const std::ffi::c_char) -> i32 {
-    let run = || if shell::is_called() { shell::run() } else { commands::run(Cli::of_process()) };
+    let run = || match shell::called_as() {
+        Some(words) => shell::run(words),
+        None => commands::run(Cli::of_process()),
+    };
     std::panic::catch_unwind(run).unwrap_or(Exit::Failure).status()
 }

@@ -459,13 +459,13 @@ fn line_of(entry: &Value) -> &str {
     line.and_then(Value::as_str).unwrap_or("?")
 }
 
-/// What the model is given by a client that runs alone, which each command line of one does once for all tests.
+/// What the model is given by a client that runs alone: once for each command line and its settings, for all tests.
 fn given_alone(client: &Client) -> Option<Vec<String>> {
     static KNOWN: Mutex<BTreeMap<String, Option<Vec<String>>>> = Mutex::new(BTreeMap::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let key = format!("{:?} {:?}", client.command, client.settings);
     let results = known.entry(key).or_insert_with(|| Some(Lab::run(client, Mode::Bare)?.results()));
-    Some(lab::same_with_us(client, results.as_ref()?))
+    Some(lab::without_differences(client, results.as_ref()?))
 }
 
 /// Runs a client alone and as `init` sets it up: the model is given the same. The second run, and what was given.

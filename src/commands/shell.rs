@@ -1,10 +1,10 @@
 //! `agent-snapshot-bash`: behaves as bash, and records its command into the library. Called `bwrap`, it behaves as that,
 //! and records it where it starts a shell of ours: an agent may start its sandbox without its shell.
 //!
-//! A program of its own, not a verb: `src/bin/agent-snapshot-bash.rs` calls it, and `src/main.rs` where a link to that has
-//! the name of a shell. `invocation.rs` tells from the
-//! arguments whether there is a command, `words.rs` which program a command line starts, `title.rs` what a recording is
-//! called, `told.rs` what was said before in the session. Neighbours: `record.rs` records, `config.rs` has the programs that run unrecorded.
+//! A program of its own, not a verb: `src/bin/agent-snapshot-bash.rs` calls it, and `src/main.rs` if that program is called
+//! by the name of a shell. `invocation.rs` tells from the arguments whether there is a command, `words.rs` which program a
+//! command line starts, `title.rs` what a recording is called, `told.rs` what was said before in the session. Neighbours:
+//! `record.rs` records, `config.rs` has the programs that run unrecorded.
 
 mod invocation;
 mod title;
@@ -28,7 +28,7 @@ use super::config::Config;
 use super::exit::Exit;
 use super::record::{self, Messages, ShellNotes, not_executed};
 use crate::agents::{PROGRAM, SHELL};
-use crate::cli::{Cli, RecordingOptions};
+use crate::cli::RecordingOptions;
 use crate::library::notes::NoteEvent;
 use crate::observe::policy::ignore::Environment;
 use crate::observe::{identity_of, own_programs};
@@ -81,13 +81,9 @@ pub fn default_options(command: Vec<OsString>) -> RecordingOptions {
     parsed.recording
 }
 
-/// Whether this process was called by the name of a shell, or of bubblewrap.
-pub fn is_called() -> bool {
-    words().is_some()
-}
-
-/// The words of a call by such a name, which comes first. `packaging/wheel/scripts` hands one on behind [`SHELL`].
-fn words() -> Option<Vec<OsString>> {
+/// The name by which this process was called and its arguments, if that is the name of a shell or of bubblewrap.
+/// `packaging/wheel/scripts` passes both after [`SHELL`].
+pub fn called_as() -> Option<Vec<OsString>> {
     let is_name = |word: &OsString| {
         let name = file_name(word.as_bytes());
         let name = name.strip_prefix(b"-").unwrap_or(name);
@@ -101,12 +97,9 @@ fn words() -> Option<Vec<OsString>> {
     Some(words)
 }
 
-/// Runs bash with the arguments of this process, and records it if it has a command.
-pub fn run() -> Exit {
-    if std::env::args_os().next().is_some_and(|name| name == PROGRAM) && !is_called() {
-        return super::run(Cli::of_process());
-    }
-    let mut arguments = words().unwrap_or_else(|| std::env::args_os().collect()).into_iter();
+/// Runs bash, called by the first of these words with the others as its arguments, and records it if it has a command.
+pub fn run(words: Vec<OsString>) -> Exit {
+    let mut arguments = words.into_iter();
     // Before anything is looked up: an outer recording has it all, and its sandbox may forbid what we need.
     let is_inside = is_recorded();
     let called = arguments.next().unwrap_or_default();

@@ -18,12 +18,13 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FallocateFlags, fallocate};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::digest::read_at;
 use super::error::Error;
 use super::manifest::{BlobOmitted, FileRecord, Header, Manifest, RecordedProcess};
-use super::reader::json::read;
+use super::reader::json;
 use super::wire::write_manifest;
 
 /// The first bytes of every journal, up to its version.
@@ -653,6 +654,11 @@ fn le32(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_le_bytes(*bytes.first_chunk()?))
 }
 
+/// The value of this JSON; none if it is damaged.
+fn value<T: DeserializeOwned>(mut json: &[u8]) -> Option<T> {
+    json::read(&mut json).ok()
+}
+
 /// The frame with this body, which starts at `start`; none where it is none of this version.
 fn parse(start: u64, body: &[u8]) -> Option<Frame> {
     let (kind, payload) = body.split_first()?;
@@ -660,13 +666,13 @@ fn parse(start: u64, body: &[u8]) -> Option<Frame> {
     let json = |from: usize| payload.get(from..);
     let inode = || le32(payload);
     Some(match *kind {
-        kind::BEGIN => Frame::Begin(read(&mut { payload }).ok()?),
-        kind::HEADER => Frame::Header(Box::new(read::<Manifest>(&mut { payload }).ok()?.header)),
-        kind::PROCESS => Frame::Process(Box::new(read(&mut { payload }).ok()?)),
+        kind::BEGIN => Frame::Begin(value(payload)?),
+        kind::HEADER => Frame::Header(Box::new(value::<Manifest>(payload)?.header)),
+        kind::PROCESS => Frame::Process(Box::new(value(payload)?)),
         kind::ENDED => Frame::Ended(inode()?, i32::from_le_bytes(*payload.get(4..)?.first_chunk()?)),
         kind::FILE | kind::GIT_FILE => {
             let inode = inode().map(|inode| Some(inode).filter(|inode| *inode != u32::MAX))?;
-            let record: FileRecord = read(&mut json(4)?).ok()?;
+            let record: FileRecord = value(json(4)?)?;
             Frame::File(inode, Box::new(FileRecord { is_git_state: *kind == kind::GIT_FILE, ..record }))
         }
         kind::MOVED => {
@@ -677,8 +683,8 @@ fn parse(start: u64, body: &[u8]) -> Option<Frame> {
         kind::CONTENT => Frame::Content(inode()?, start + 5..end),
         kind::COPY => Frame::Copy(inode()?, std::str::from_utf8(json(4)?).ok()?.to_owned()),
         kind::HELD => Frame::Held(inode()?),
-        kind::OMITTED => Frame::Omitted(inode()?, read(&mut json(4)?).ok()?),
-        kind::STORED => Frame::Stored(read(&mut { payload }).ok()?),
+        kind::OMITTED => Frame::Omitted(inode()?, value(json(4)?)?),
+        kind::STORED => Frame::Stored(value(payload)?),
         kind::GROUP => Frame::Group(u64::from_le_bytes(*payload.first_chunk()?), start + 9..end),
         _ => return None,
     })

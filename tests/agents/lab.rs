@@ -130,8 +130,8 @@ pub fn changes(entry: &Value) -> bool {
     ["created", "changed", "deleted"].iter().any(|kind| entry[kind] != 0) || entry.get("git").is_some()
 }
 
-/// Results without the lines that a client gives only alone or only with us.
-pub fn same_with_us(client: &Client, results: &[String]) -> Vec<String> {
+/// Results without the lines by which those of a recorded client differ from those of one that runs alone.
+pub fn without_differences(client: &Client, results: &[String]) -> Vec<String> {
     let is_left_out = |line: &str| client.differs_by.iter().any(|start| line.starts_with(start));
     let rest = |text: &String| {
         let lines: Vec<&str> = text.trim_end().lines().filter(|line| !is_left_out(line)).collect();
@@ -302,9 +302,9 @@ impl Lab {
         self.as_user("agent-snapshot", arguments).output().unwrap().into()
     }
 
-    /// The results that the model was given, without what differs with us.
+    /// The results that the model was given, without what differs from run to run or with a recording.
     pub fn given(&self) -> Vec<String> {
-        same_with_us(&self.client, &self.results())
+        without_differences(&self.client, &self.results())
     }
 
     /// The results that the model was given, without what differs from run to run.

@@ -14,8 +14,8 @@ const MAX_DEPTH: u32 = 32;
 const MAX_STRING: u64 = 4 << 20;
 
 /// Passes bytes through and counts brackets and the length of strings.
-struct Guard<R> {
-    inner: R,
+struct Guard<'a> {
+    inner: &'a mut dyn Read,
     depth: u32,
     string: Option<u64>,
     escaped: bool,
@@ -30,20 +30,16 @@ pub fn is_limit_exceeded(error: &serde_json::Error) -> bool {
     error.io_error_kind() == Some(io::ErrorKind::InvalidData)
 }
 
-/// Reads one value, with which the bytes end. What reads a type is compiled once, wherever its bytes come from.
+/// Reads one value, after which the bytes end. Takes any reader as one type, so that the code for each `T` is compiled once.
 ///
 /// # Errors
 /// Reading fails, or they are not such a value.
 pub fn read<T: DeserializeOwned>(bytes: &mut dyn Read) -> serde_json::Result<T> {
-    serde_json::from_reader(BufReader::with_capacity(64 << 10, Guard::new(bytes)))
+    let guard = Guard { inner: bytes, depth: 0, string: None, escaped: false };
+    serde_json::from_reader(BufReader::with_capacity(64 << 10, guard))
 }
 
-impl<R> Guard<R> {
-    /// Guards what reads from `inner`.
-    fn new(inner: R) -> Guard<R> {
-        Guard { inner, depth: 0, string: None, escaped: false }
-    }
-
+impl Guard<'_> {
     fn count(&mut self, bytes: &[u8]) -> Result<(), LimitExceeded> {
         for byte in bytes {
             match &mut self.string {
@@ -73,7 +69,7 @@ impl<R> Guard<R> {
     }
 }
 
-impl<R: Read> Read for Guard<R> {
+impl Read for Guard<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.count(&buffer[..read]).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;

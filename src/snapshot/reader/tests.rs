@@ -321,8 +321,8 @@ fn endless_json_is_refused_from_its_first_bytes() {
         ("{\"format_version\":1,\"id\":\"", b'x', 5 << 20),
     ] {
         let mut endless = io::Cursor::new(start).chain(io::repeat(endless)).take(1 << 40);
-        let error = super::json::read::<Manifest>(&mut endless).unwrap_err();
-        assert!(super::json::is_limit_exceeded(&error), "{error}");
+        let error = json::read::<Manifest>(&mut endless).unwrap_err();
+        assert!(json::is_limit_exceeded(&error), "{error}");
         assert!((1 << 40) - endless.limit() < limit);
     }
     let dir = tempfile::tempdir().unwrap();
