@@ -321,7 +321,8 @@ fn slow_sandbox_of_a_chroot_without_a_namespace() {
     );
 }
 
-/// A Debian made by debootstrap, once for all runs; if that is impossible, the reason of a skip is printed.
+/// A Debian made by debootstrap, once for all runs; if that is impossible, the reason of a skip is printed. What
+/// debootstrap mounts is seen by it alone: a sandbox of another test looks at all mounts, and this one is renamed.
 fn debian() -> Option<PathBuf> {
     if !needs_root("debootstrap") || !has("debootstrap") {
         return None;
@@ -333,7 +334,8 @@ fn debian() -> Option<PathBuf> {
                 /etc/apt/sources.list /etc/apt/sources.list.d/* 2> /dev/null | head -n 1)
             rm -rf "$1.new"; debootstrap --variant=minbase "$suite" "$1.new" $mirror >&2; mkdir -p "$1.new/work" "$1.new/inside"
             mv "$1.new" "$1""#;
-        let made = Command::new("sh").args(["-euc", script, "sh"]).arg(&root).output().unwrap();
+        let made =
+            Command::new("unshare").args(["-m", "sh", "-euc", script, "sh"]).arg(&root).output().unwrap();
         if !made.status.success() {
             println!("skipped: debootstrap can't reach what it needs: {}", shown(&made));
             return None;
