@@ -24,7 +24,7 @@ use nix::errno::Errno as Error;
 use nix::sys::signal::killpg;
 use nix::unistd::{Pid, getpgid};
 
-use self::edits::{Edit, Edits, may_change};
+use self::edits::{Edit, Edits, may_change, moves_others};
 use super::calls::changes::Pending;
 use super::calls::inherited::{self, InheritedFile};
 use super::calls::own_program::Yielded;
@@ -561,7 +561,7 @@ impl Session {
             _ => {}
         }
         let traits = self.traits_of(caller.tgid);
-        if !may_change(decoded, traits.in_foreign_mount_namespace) {
+        if !may_change(decoded, traits.in_foreign_mount_namespace) && !moves_others(decoded, traits) {
             return Decision::Continue;
         }
         self.end_jobs(|_| true);

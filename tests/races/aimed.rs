@@ -228,6 +228,16 @@ macro_rules! races {
             )*
         }
 
+        /// What the program of a session does itself; of its reads there are no records.
+        #[test]
+        fn as_edits_of_a_session() {
+            for name in [$(stringify!($name)),*] {
+                if !["served_rename", "renamed_working_directory"].contains(&name) {
+                    race(name, 30, &[mechanism()], Namespace::Edit);
+                }
+            }
+        }
+
         mod slow_in_a_namespace {
             $(
                 #[test]
