@@ -88,7 +88,7 @@ fn decode(criterion: &mut Criterion) {
         ("renameat2", [CWD, old, CWD, new, 0, 0]),
         ("execve", [old, argv, 0, 0, 0, 0]),
     ];
-    let row = |name| syscalls::rows().iter().find(|row| row.name == name).unwrap();
+    let row = |name| syscalls::rows().find(|row| row.name == name).unwrap();
     let mut group = criterion.benchmark_group("decode");
     for (name, args) in calls {
         let row = row(name);

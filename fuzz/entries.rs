@@ -32,7 +32,7 @@ pub fn call(bytes: &[u8]) {
     for (word, bytes) in arguments.iter_mut().zip(words.as_chunks::<8>().0) {
         *word = u64::from_ne_bytes(*bytes);
     }
-    let rows = syscalls::rows();
+    let rows = syscalls::all_rows();
     let row = &rows[usize::from(*number) % rows.len()];
     let _ = syscalls::decode(row, &arguments, &Stretch(memory));
     let _ = Stretch(memory).read_argv(RemoteAddr(0x1000), 64 << 10);

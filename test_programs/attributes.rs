@@ -2,7 +2,7 @@
 
 mod support;
 
-use libc::*;
+use support::legacy::*;
 use support::{Answer, CWD, Case, case, fails, fd, file, ok, skip, symlink};
 
 const SYS_FILE_GETATTR: c_long = 468;

@@ -2,6 +2,7 @@
 
 #[macro_use]
 mod scenario;
+mod machine;
 
 use std::env;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -103,7 +104,7 @@ fn undumpable() {
     line(&said(c!(fchmod(fd, 0o600))));
 }
 
-/// open(path, O_WRONLY | O_TRUNC) through int 0x80: the call of a 32-bit program.
+/// open(path, O_WRONLY | O_TRUNC) as a 32-bit program calls it.
 fn compat() {
     extern "C" fn none(_: c_int) {
         scenario::end(77);
@@ -114,24 +115,15 @@ fn compat() {
         std::ptr::null_mut(),
         4096,
         PROT_READ | PROT_WRITE,
-        MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT,
+        MAP_PRIVATE | MAP_ANONYMOUS | 0x40, // MAP_32BIT
         -1,
         0
     ));
     let path = argument(2);
     // SAFETY: the page is ours, and the path is short.
     unsafe { std::ptr::copy_nonoverlapping(path.as_ptr(), low.cast(), path.len()) };
-    let mut answer: c_int = 5;
-    // SAFETY: a kernel without 32-bit calls sends SIGSEGV; one with them changes eax alone.
-    unsafe {
-        std::arch::asm!(
-            "push rbx", "mov ebx, {path:e}", "int 0x80", "pop rbx",
-            path = in(reg) low as usize,
-            inout("eax") answer,
-            in("ecx") O_WRONLY | O_TRUNC, in("edx") 0,
-            out("r8") _, out("r9") _, out("r10") _, out("r11") _,
-        );
-    }
+    // open
+    let answer = machine::compat(5, [low as u32, (O_WRONLY | O_TRUNC).unsigned_abs(), 0]);
     if answer == -ENOSYS {
         scenario::end(77);
     }

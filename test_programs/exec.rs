@@ -5,7 +5,7 @@ mod support;
 use std::ffi::CStr;
 use std::fs;
 
-use libc::*;
+use support::legacy::*;
 use support::{
     CWD, Case, NOWHERE, case, dir, fails, fd, file, mode, ok, path_only, program, refused, symlink,
 };

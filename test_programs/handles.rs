@@ -4,7 +4,7 @@ mod support;
 
 use std::ffi::CStr;
 
-use libc::*;
+use support::legacy::*;
 use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, ok, path_only, refused, symlink};
 
 /// struct file_handle with space for any handle.

@@ -2,7 +2,7 @@
 
 mod support;
 
-use libc::*;
+use support::legacy::*;
 use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, hard_link, ok, path_only, symlink};
 
 fn space() -> *mut u8 {

@@ -3,7 +3,7 @@
 
 mod support;
 
-use libc::*;
+use support::legacy::*;
 use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, ok, refused, skip, symlink};
 
 const SYS_OPEN_TREE_ATTR: c_long = 467;

@@ -4,7 +4,7 @@ mod support;
 
 use std::ffi::CStr;
 
-use libc::*;
+use support::legacy::*;
 use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, ok, path_only, skip, symlink};
 
 const MKNOD: &[Case] = &[
@@ -55,7 +55,7 @@ const MKNOD: &[Case] = &[
 fn address(path: &CStr) -> (sockaddr_un, usize) {
     let mut address = sockaddr_un { sun_family: 1, sun_path: [0; 108] };
     for (to, from) in address.sun_path.iter_mut().zip(path.to_bytes()) {
-        *to = from.cast_signed();
+        *to = *from as _;
     }
     // Without the NUL: the length says it too.
     (address, 2 + path.to_bytes().len())

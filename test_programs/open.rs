@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use libc::*;
+use support::legacy::*;
 use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, mode, ok, path_only, refused, symlink};
 
 const READING: &[Case] = &[

@@ -2,6 +2,7 @@
 
 #[macro_use]
 mod scenario;
+mod machine;
 
 use std::ffi::{CStr, CString, c_char};
 use std::fs;
@@ -129,15 +130,7 @@ fn clones_keep_their_flags() {
     // CLONE_SIGHAND without CLONE_VM is refused.
     for flags in [SIGCHLD, untraced, untraced | CLONE_SIGHAND, untraced | CLONE_VFORK] {
         for _ in 0..100 {
-            let mut first = u64::from(flags.unsigned_abs());
-            let mut answer = SYS_clone;
-            // SAFETY: the child has its own memory, and ends.
-            unsafe {
-                std::arch::asm!(
-                    "syscall", inout("rax") answer, inout("rdi") first,
-                    in("rsi") 0, in("rdx") 0, in("r10") 0, in("r8") 0, out("rcx") _, out("r11") _,
-                );
-            }
+            let (answer, first) = machine::clone(flags);
             if answer == 0 {
                 end(c_int::from(first != u64::from(flags.unsigned_abs())));
             }
@@ -358,14 +351,14 @@ fn filter(number: c_long, action: u32) {
 fn own_filters_for_a_tracer() {
     for data in [0, 1, 0xffff] {
         let child = fork(|| {
-            let numbers = [SYS_getppid, SYS_mkdir, SYS_unlink, SYS_setxattr, SYS_fork, SYS_access];
+            let numbers = [SYS_getppid, SYS_mkdirat, SYS_unlinkat, SYS_setxattr, SYS_clone, SYS_faccessat];
             numbers.into_iter().for_each(|number| filter(number, SECCOMP_RET_TRACE | data));
-            line(&format!("access {}", said(c!(syscall(SYS_access, c".".as_ptr(), F_OK)))));
+            line(&format!("access {}", said(c!(syscall(SYS_faccessat, AT_FDCWD, c".".as_ptr(), F_OK)))));
             line(&format!("getppid {}", said(c!(syscall(SYS_getppid)))));
-            line(&format!("mkdir {}", said(c!(syscall(SYS_mkdir, c"traced".as_ptr(), 0o700)))));
-            line(&format!("unlink {}", said(c!(syscall(SYS_unlink, c"traced".as_ptr())))));
+            line(&format!("mkdir {}", said(c!(syscall(SYS_mkdirat, AT_FDCWD, c"traced".as_ptr(), 0o700)))));
+            line(&format!("unlink {}", said(c!(syscall(SYS_unlinkat, AT_FDCWD, c"traced".as_ptr(), 0)))));
             line(&format!("setxattr {}", said(c!(syscall(SYS_setxattr, c".".as_ptr(), 0, 0, 0, 0)))));
-            line(&format!("fork {}", said(c!(syscall(SYS_fork)))));
+            line(&format!("fork {}", said(c!(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)))));
             line(&format!("rmdir {}", said(c!(rmdir(c"traced".as_ptr())))));
             0
         });
@@ -381,7 +374,7 @@ fn own_filters() {
         line(&format!("trap {signal} code {code} data {errno} call {call}"));
     }
     // A call that is watched, and one that is not.
-    for number in [SYS_mkdir, SYS_getppid] {
+    for number in [SYS_mkdirat, SYS_getppid] {
         for action in [
             SECCOMP_RET_ERRNO | 99,
             SECCOMP_RET_TRAP | 5,
@@ -394,7 +387,7 @@ fn own_filters() {
             let child = fork(|| {
                 handle(SIGSYS, 0, sigsys);
                 filter(number, action);
-                let answer = c!(syscall(number, name.as_ptr(), 0o700));
+                let answer = c!(syscall(number, AT_FDCWD, name.as_ptr(), 0o700));
                 line(&if answer == -1 { error() } else { "made".to_owned() });
                 0
             });
@@ -408,8 +401,8 @@ fn own_filters() {
     // Only one thread is killed.
     let child = fork(|| {
         std::thread::spawn(|| {
-            filter(SYS_mkdir, SECCOMP_RET_KILL_THREAD);
-            c!(mkdir(c"never".as_ptr(), 0o700));
+            filter(SYS_mkdirat, SECCOMP_RET_KILL_THREAD);
+            c!(syscall(SYS_mkdirat, AT_FDCWD, c"never".as_ptr(), 0o700));
         });
         while fs::read_dir("/proc/self/task").unwrap().count() > 1 {
             c!(usleep(1000));
@@ -451,11 +444,9 @@ fn crashing_inits() {
             // SAFETY: takes nothing.
             unsafe { abort() }
         }),
-        ("invalid instruction", || c!(std::arch::asm!("ud2"))),
-        ("breakpoint", || c!(std::arch::asm!("int3"))),
-        ("division", || {
-            c!(std::arch::asm!("div {0:e}", in(reg) 0, inout("eax") 1 => _, inout("edx") 0 => _))
-        }),
+        ("invalid instruction", machine::invalid),
+        ("breakpoint", machine::breakpoint),
+        ("division", machine::division),
         ("ignored fault", || {
             c!(libc::signal(SIGSEGV, SIG_IGN));
             c!(std::ptr::null_mut::<u8>().wrapping_add(8).write_volatile(1));
@@ -466,7 +457,7 @@ fn crashing_inits() {
         }),
         ("handled breakpoint", || {
             handle(SIGTRAP, 0, trapped);
-            c!(std::arch::asm!("int3"));
+            machine::handled_breakpoint();
         }),
         ("own signal", || {
             c!({
@@ -523,7 +514,7 @@ fn other_ways() {
     c!(std::ptr::write(edge.wrapping_add(3), b'd'));
     line(&format!("over the edge {}", said(c!(mkdir(edge.cast(), 0o700)))));
     for at in [0usize, 8, usize::MAX, 1 << 63] {
-        line(&format!("{at:#x} {}", said(c!(syscall(SYS_mkdir, at, 0o700)))));
+        line(&format!("{at:#x} {}", said(c!(syscall(SYS_mkdirat, AT_FDCWD, at, 0o700)))));
     }
     for length in [254, 255, 256, 4094, 4095, 4096, 9000] {
         let name = CString::new("a".repeat(length)).unwrap();

@@ -2,6 +2,7 @@
 
 #[macro_use]
 mod scenario;
+mod machine;
 
 use std::ffi::CString;
 use std::ptr::{null, null_mut};
@@ -29,8 +30,7 @@ extern "C" fn fault(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let address = unsafe { info.si_addr() } as usize;
     let address = if signal == SIGSEGV { address } else { 0 };
     line(&format!("fault {signal} code {} at {address}", info.si_code));
-    // Behind the instruction: each of them has two bytes.
-    context.uc_mcontext.gregs[REG_RIP as usize] += 2;
+    machine::skip_instruction(context);
 }
 
 extern "C" fn count(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
@@ -108,37 +108,23 @@ fn queued() {
 
 fn traps() {
     handle(SIGTRAP, 0, print);
-    // SAFETY: the handler returns behind the breakpoint.
-    unsafe { std::arch::asm!("int3") };
+    machine::handled_breakpoint();
     c!(raise(SIGTRAP));
     c!(kill(getpid(), SIGTRAP));
-    // SAFETY: the trap flag is cleared in the same breath; each step is counted.
+    // Each step is counted.
     handle(SIGTRAP, 0, count);
-    unsafe {
-        std::arch::asm!(
-            "pushfq",
-            "or qword ptr [rsp], 0x100",
-            "popfq",
-            "nop",
-            "nop",
-            "pushfq",
-            "and qword ptr [rsp], ~0x100",
-            "popfq",
-            "nop"
-        );
-    }
+    machine::single_steps();
     line(&format!("{} single steps", COUNT.load(SeqCst)));
     let plain = fork(|| {
         c!(libc::signal(SIGTRAP, SIG_DFL));
-        // SAFETY: kills this process.
-        unsafe { std::arch::asm!("int3") };
+        machine::breakpoint();
         0
     });
     line(&wait(plain));
     let blocked = fork(|| {
         mask(SIG_BLOCK, &[SIGTRAP]);
-        // SAFETY: kills this process, blocked or not.
-        unsafe { std::arch::asm!("int3") };
+        // Kills this process, blocked or not.
+        machine::breakpoint();
         0
     });
     line(&wait(blocked));
@@ -157,12 +143,10 @@ fn faults() {
     for signal in [SIGSEGV, SIGILL, SIGFPE] {
         handle(signal, SA_ONSTACK, fault);
     }
-    // SAFETY: the handler skips each instruction.
-    unsafe {
-        std::arch::asm!("mov al, byte ptr [rcx]", in("rcx") 8usize, out("al") _);
-        std::arch::asm!("ud2");
-        std::arch::asm!("xor edx, edx", "xor ecx, ecx", "div ecx", out("eax") _, out("ecx") _, out("edx") _);
-    }
+    // The handler skips each instruction.
+    machine::fault();
+    machine::invalid();
+    machine::division();
 }
 
 fn each_default() {
@@ -410,7 +394,7 @@ fn full_listener(family: c_int) -> (c_int, sockaddr_storage, socklen_t) {
     if family == AF_UNIX {
         let mut path = sockaddr_un { sun_family: AF_UNIX as sa_family_t, sun_path: [0; 108] };
         for (to, from) in path.sun_path.iter_mut().zip(c"socket".to_bytes()) {
-            *to = from.cast_signed();
+            *to = *from as _;
         }
         c!(unlink(path.sun_path.as_ptr()));
         // SAFETY: `address` is large enough, and aligned, for any.

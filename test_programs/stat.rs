@@ -2,7 +2,7 @@
 
 mod support;
 
-use libc::*;
+use support::legacy::*;
 use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, ok, path_only, symlink};
 
 /// Space for any answer.

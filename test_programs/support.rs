@@ -15,6 +15,9 @@ use std::{env, fs, process};
 
 use libc::{c_int, c_long};
 
+#[path = "legacy.rs"]
+pub mod legacy;
+
 /// The exit status of a case that this kernel or filesystem can't run.
 pub const SKIPPED: i32 = 77;
 
@@ -153,7 +156,7 @@ pub type Answer = Result<c_long, c_int>;
 pub fn answer(number: c_long, words: &[c_long]) -> Answer {
     let word = |at: usize| words.get(at).copied().unwrap_or(0);
     // SAFETY: each case passes what its call takes, or what the kernel must refuse.
-    let value = unsafe { libc::syscall(number, word(0), word(1), word(2), word(3), word(4), word(5)) };
+    let value = unsafe { legacy::call(number, word(0), word(1), word(2), word(3), word(4), word(5)) };
     if value == -1 { Err(errno()) } else { Ok(value) }
 }
 
@@ -213,7 +216,7 @@ pub const NOWHERE: usize = 8;
 pub const CWD: c_int = libc::AT_FDCWD;
 
 pub fn path_only(path: &CStr) -> c_int {
-    fd(sys!(libc::SYS_open, path, libc::O_PATH))
+    fd(sys!(legacy::SYS_open, path, libc::O_PATH))
 }
 
 /// A file with a few bytes.

@@ -2,9 +2,10 @@
 //! same. clone, clone3, unshare, setns, ptrace, seccomp, prctl, io_uring_setup, the setuid family, capset,
 //! landlock_restrict_self, process_vm_writev, getrandom, mmap with MAP_DROPPABLE.
 
+mod machine;
 mod support;
 
-use libc::*;
+use support::legacy::*;
 use support::{Answer, Case, case, fails, fd, file, mode, ok, refused, skip, wait_for};
 
 fn read() {
@@ -227,16 +228,10 @@ const OTHERS: &[Case] = &[
                 unsafe { _exit(support::SKIPPED) }
             }
             let unknown: extern "C" fn(c_int) = unknown;
-            let mut answer = 20; // getpid
-            // SAFETY: a kernel without 32-bit calls sends SIGSEGV; one with them changes eax alone.
-            unsafe {
-                signal(SIGSEGV, unknown as sighandler_t);
-                std::arch::asm!(
-                    "int 0x80",
-                    inout("eax") answer,
-                    out("r8") _, out("r9") _, out("r10") _, out("r11") _,
-                );
-            }
+            // SAFETY: the handler ends the process.
+            unsafe { signal(SIGSEGV, unknown as sighandler_t) };
+            // getpid
+            let answer = machine::compat(20, [0; 3]);
             if answer == -ENOSYS {
                 skip("the kernel does not have 32-bit calls");
             }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use libc::*;
+use support::legacy::*;
 use support::{Case, NOWHERE, case, dir, fails, fd, file, mode, ok, symlink};
 
 const CASES: &[Case] = &[

@@ -2,7 +2,7 @@
 
 mod support;
 
-use libc::*;
+use support::legacy::*;
 use support::{CWD, Case, NOWHERE, case, dir, fails, fd, file, hard_link, mode, ok, path_only, symlink};
 
 const CASES: &[Case] = &[

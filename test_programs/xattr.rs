@@ -4,7 +4,7 @@ mod support;
 
 use std::ffi::CStr;
 
-use libc::*;
+use support::legacy::*;
 use support::{Answer, CWD, Case, NOWHERE, case, dir, fails, fd, file, ok, path_only, symlink};
 
 const SYS_SETXATTRAT: c_long = 463;

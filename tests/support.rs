@@ -16,6 +16,7 @@ use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use agent_snapshot::snapshot::{FileRecord, Snapshot, WarningKind};
+use agent_snapshot::trace::syscalls;
 
 pub use bundle::{States, commit, file_record, header, make_bundle, records};
 pub use namespace::{Namespace, unshare_mounts};
@@ -67,6 +68,18 @@ pub fn has(program: &str) -> bool {
         println!("skipped: {program} is missing");
     }
     found
+}
+
+/// A script with numbers in place of the names of system calls, `SYS_mount`.
+pub fn numbered(script: &str) -> String {
+    let mut parts = script.split("SYS_");
+    let mut numbered = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|next: char| !next.is_ascii_alphanumeric() && next != '_').unwrap_or(part.len());
+        let (name, rest) = part.split_at(end);
+        numbered += &format!("{}{rest}", syscalls::number(name));
+    }
+    numbered
 }
 
 /// Whether a command succeeds here; if not, the reason of a skip is printed.

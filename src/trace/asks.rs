@@ -5,7 +5,7 @@
 //! they do. Neighbours: `filter.rs` makes such calls stop, `tracer.rs` reports them.
 
 use super::memory::{Fault, Memory, RemoteAddr};
-use super::syscalls::{Args, Condition};
+use super::syscalls::{Args, Condition, NONE, number};
 
 /// What a call asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub enum Ask {
 type Decode = fn(&Args, &dyn Memory) -> Result<Option<Ask>, Fault>;
 
 /// A call: its number, when it matters (always if there is no condition), and what it asks for.
-type Row = (u32, &'static [Condition], Decode);
+pub type Row = (u32, &'static [Condition], Decode);
 
 const ALWAYS: &[Condition] = &[];
 
@@ -90,103 +90,116 @@ const INTERFACES: &[Condition] = &[
     is(1, 0x8970), // SIOCGIFMAP
 ];
 
-/// All calls, by number.
-pub const ROWS: &[Row] = &[
+/// All calls, [`NONE`] in place of the number of those that this architecture does not have.
+const ROWS: &[Row] = &[
     // mmap(addr, length, prot, flags, fd, offset)
-    (9, &[Condition::Has { arg: 3, mask: DROPPABLE }], |_, _| random(false)),
-    (16, INTERFACES, |_, _| plain(Ask::Network)), // ioctl
-    (29, ALWAYS, |_, _| plain(Ask::SystemV)),     // shmget
-    (30, ALWAYS, |_, _| plain(Ask::SystemV)),     // shmat
-    (31, ALWAYS, |_, _| plain(Ask::SystemV)),     // shmctl
+    (number("mmap"), &[Condition::Has { arg: 3, mask: DROPPABLE }], |_, _| random(false)),
+    (number("ioctl"), INTERFACES, |_, _| plain(Ask::Network)),
+    (number("shmget"), ALWAYS, |_, _| plain(Ask::SystemV)),
+    (number("shmat"), ALWAYS, |_, _| plain(Ask::SystemV)),
+    (number("shmctl"), ALWAYS, |_, _| plain(Ask::SystemV)),
     // socket(domain, type, protocol): of another family than AF_UNIX, whose number is 1
-    (41, &[Condition::Has { arg: 0, mask: !1 }], |_, _| plain(Ask::Network)),
+    (number("socket"), &[Condition::Has { arg: 0, mask: !1 }], |_, _| plain(Ask::Network)),
     // kill(pid, sig)
-    (62, ALWAYS, |args, _| plain(killed(number(args, 0)))),
-    (64, ALWAYS, |_, _| plain(Ask::SystemV)), // semget
-    (65, ALWAYS, |_, _| plain(Ask::SystemV)), // semop
-    (66, ALWAYS, |_, _| plain(Ask::SystemV)), // semctl
-    (68, ALWAYS, |_, _| plain(Ask::SystemV)), // msgget
-    (69, ALWAYS, |_, _| plain(Ask::SystemV)), // msgsnd
-    (70, ALWAYS, |_, _| plain(Ask::SystemV)), // msgrcv
-    (71, ALWAYS, |_, _| plain(Ask::SystemV)), // msgctl
+    (number("kill"), ALWAYS, |args, _| plain(killed(int(args, 0)))),
+    (number("semget"), ALWAYS, |_, _| plain(Ask::SystemV)),
+    (number("semop"), ALWAYS, |_, _| plain(Ask::SystemV)),
+    (number("semctl"), ALWAYS, |_, _| plain(Ask::SystemV)),
+    (number("msgget"), ALWAYS, |_, _| plain(Ask::SystemV)),
+    (number("msgsnd"), ALWAYS, |_, _| plain(Ask::SystemV)),
+    (number("msgrcv"), ALWAYS, |_, _| plain(Ask::SystemV)),
+    (number("msgctl"), ALWAYS, |_, _| plain(Ask::SystemV)),
     // fcntl(fd, cmd, arg)
-    (72, LOCKING, |args, memory| {
+    (number("fcntl"), LOCKING, |args, memory| {
         if is_unlock(args, memory) {
             return Ok(None);
         }
-        let is_lease = [SETLEASE, GETLEASE].map(u32::cast_signed).contains(&number(args, 1));
-        plain(if is_lease { Ask::Lease } else { Ask::Lock(number(args, 0)) })
+        let is_lease = [SETLEASE, GETLEASE].map(u32::cast_signed).contains(&int(args, 1));
+        plain(if is_lease { Ask::Lease } else { Ask::Lock(int(args, 0)) })
     }),
     // flock(fd, operation): to give a lock back tells nothing
-    (73, ALWAYS, |args, _| Ok((number(args, 1) & libc::LOCK_UN == 0).then(|| Ask::Lock(number(args, 0))))),
-    (103, ALWAYS, |_, _| plain(Ask::System)), // syslog
-    (121, NOT_OF_CALLER, process),            // getpgid
-    (124, NOT_OF_CALLER, process),            // getsid
+    (number("flock"), ALWAYS, |args, _| {
+        Ok((int(args, 1) & libc::LOCK_UN == 0).then(|| Ask::Lock(int(args, 0))))
+    }),
+    (number("syslog"), ALWAYS, |_, _| plain(Ask::System)),
+    (number("getpgid"), NOT_OF_CALLER, process),
+    (number("getsid"), NOT_OF_CALLER, process),
     // capget(hdrp, datap): the process is in memory
-    (125, ALWAYS, |args, memory| {
+    (number("capget"), ALWAYS, |args, memory| {
         let mut pid = [0; 4];
         memory.read_exact(RemoteAddr(args[0].wrapping_add(4)), &mut pid)?;
         plain(Ask::Process(i32::from_ne_bytes(pid)))
     }),
-    (129, ALWAYS, process),                   // rt_sigqueueinfo
-    (136, ALWAYS, |_, _| plain(Ask::System)), // ustat
+    (number("rt_sigqueueinfo"), ALWAYS, process),
+    (number("ustat"), ALWAYS, |_, _| plain(Ask::System)),
     // statfs(path, buf)
-    (137, ALWAYS, |args, memory| plain(Ask::FreeSpace(memory.read_path(RemoteAddr(args[0]))?))),
+    (number("statfs"), ALWAYS, |args, memory| plain(Ask::FreeSpace(memory.read_path(RemoteAddr(args[0]))?))),
     // getpriority(which, who), setpriority(which, who, prio): of PRIO_PROCESS, PRIO_PGRP, PRIO_USER
-    (140, &[not_zero(0), not_zero(1)], |args, _| plain(group_or_process(args, 0))),
-    (141, &[not_zero(0), not_zero(1)], |args, _| plain(group_or_process(args, 0))),
-    (142, NOT_OF_CALLER, process),                  // sched_setparam
-    (143, NOT_OF_CALLER, process),                  // sched_getparam
-    (144, NOT_OF_CALLER, process),                  // sched_setscheduler
-    (145, NOT_OF_CALLER, process),                  // sched_getscheduler
-    (148, NOT_OF_CALLER, process),                  // sched_rr_get_interval
-    (164, ALWAYS, |_, _| plain(Ask::System)),       // settimeofday
-    (170, ALWAYS, |_, _| plain(Ask::System)),       // sethostname
-    (171, ALWAYS, |_, _| plain(Ask::System)),       // setdomainname
-    (179, ALWAYS, |_, _| plain(Ask::System)),       // quotactl
-    (200, ALWAYS, process),                         // tkill
-    (203, NOT_OF_CALLER, process),                  // sched_setaffinity
-    (204, NOT_OF_CALLER, process),                  // sched_getaffinity
-    (227, ALWAYS, |_, _| plain(Ask::System)),       // clock_settime
-    (234, ALWAYS, process),                         // tgkill
-    (239, ALWAYS, |_, _| plain(Ask::System)),       // get_mempolicy
-    (240, ALWAYS, |_, _| plain(Ask::MessageQueue)), // mq_open
-    (241, ALWAYS, |_, _| plain(Ask::MessageQueue)), // mq_unlink
-    (248, ALWAYS, |_, _| plain(Ask::Keys)),         // add_key
-    (249, ALWAYS, |_, _| plain(Ask::Keys)),         // request_key
-    (250, ALWAYS, |_, _| plain(Ask::Keys)),         // keyctl
+    (number("getpriority"), &[not_zero(0), not_zero(1)], |args, _| plain(group_or_process(args, 0))),
+    (number("setpriority"), &[not_zero(0), not_zero(1)], |args, _| plain(group_or_process(args, 0))),
+    (number("sched_setparam"), NOT_OF_CALLER, process),
+    (number("sched_getparam"), NOT_OF_CALLER, process),
+    (number("sched_setscheduler"), NOT_OF_CALLER, process),
+    (number("sched_getscheduler"), NOT_OF_CALLER, process),
+    (number("sched_rr_get_interval"), NOT_OF_CALLER, process),
+    (number("settimeofday"), ALWAYS, |_, _| plain(Ask::System)),
+    (number("sethostname"), ALWAYS, |_, _| plain(Ask::System)),
+    (number("setdomainname"), ALWAYS, |_, _| plain(Ask::System)),
+    (number("quotactl"), ALWAYS, |_, _| plain(Ask::System)),
+    (number("tkill"), ALWAYS, process),
+    (number("sched_setaffinity"), NOT_OF_CALLER, process),
+    (number("sched_getaffinity"), NOT_OF_CALLER, process),
+    (number("clock_settime"), ALWAYS, |_, _| plain(Ask::System)),
+    (number("tgkill"), ALWAYS, process),
+    (number("get_mempolicy"), ALWAYS, |_, _| plain(Ask::System)),
+    (number("mq_open"), ALWAYS, |_, _| plain(Ask::MessageQueue)),
+    (number("mq_unlink"), ALWAYS, |_, _| plain(Ask::MessageQueue)),
+    (number("add_key"), ALWAYS, |_, _| plain(Ask::Keys)),
+    (number("request_key"), ALWAYS, |_, _| plain(Ask::Keys)),
+    (number("keyctl"), ALWAYS, |_, _| plain(Ask::Keys)),
     // ioprio_set(which, who, ioprio), ioprio_get(which, who): of IOPRIO_WHO_PROCESS, which is 1, _PGRP, _USER
-    (251, &[Condition::Has { arg: 0, mask: !1 }, not_zero(1)], |args, _| plain(group_or_process(args, 1))),
-    (252, &[Condition::Has { arg: 0, mask: !1 }, not_zero(1)], |args, _| plain(group_or_process(args, 1))),
-    (256, NOT_OF_CALLER, process),               // migrate_pages
-    (274, NOT_OF_CALLER, process),               // get_robust_list
-    (279, NOT_OF_CALLER, process),               // move_pages
-    (297, ALWAYS, process),                      // rt_tgsigqueueinfo
-    (298, ALWAYS, |_, _| plain(Ask::System)),    // perf_event_open
-    (302, NOT_OF_CALLER, process),               // prlimit64
-    (310, ALWAYS, process),                      // process_vm_readv
-    (311, ALWAYS, process),                      // process_vm_writev
-    (312, ALWAYS, |_, _| plain(Ask::Processes)), // kcmp
-    (314, NOT_OF_CALLER, process),               // sched_setattr
-    (315, NOT_OF_CALLER, process),               // sched_getattr
+    (number("ioprio_set"), &[Condition::Has { arg: 0, mask: !1 }, not_zero(1)], |args, _| {
+        plain(group_or_process(args, 1))
+    }),
+    (number("ioprio_get"), &[Condition::Has { arg: 0, mask: !1 }, not_zero(1)], |args, _| {
+        plain(group_or_process(args, 1))
+    }),
+    (number("migrate_pages"), NOT_OF_CALLER, process),
+    (number("get_robust_list"), NOT_OF_CALLER, process),
+    (number("move_pages"), NOT_OF_CALLER, process),
+    (number("rt_tgsigqueueinfo"), ALWAYS, process),
+    (number("perf_event_open"), ALWAYS, |_, _| plain(Ask::System)),
+    (number("prlimit64"), NOT_OF_CALLER, process),
+    (number("process_vm_readv"), ALWAYS, process),
+    (number("process_vm_writev"), ALWAYS, process),
+    (number("kcmp"), ALWAYS, |_, _| plain(Ask::Processes)),
+    (number("sched_setattr"), NOT_OF_CALLER, process),
+    (number("sched_getattr"), NOT_OF_CALLER, process),
     // getrandom(buf, buflen, flags): the GNU C library asks for eight bytes, without waiting
-    (318, ALWAYS, |args, _| random(args[1] == 8 && number(args, 2).cast_unsigned() == libc::GRND_NONBLOCK)),
-    (434, ALWAYS, process),                   // pidfd_open
-    (457, ALWAYS, |_, _| plain(Ask::System)), // statmount
-    (458, ALWAYS, |_, _| plain(Ask::System)), // listmount
+    (number("getrandom"), ALWAYS, |args, _| {
+        random(args[1] == 8 && int(args, 2).cast_unsigned() == libc::GRND_NONBLOCK)
+    }),
+    (number("pidfd_open"), ALWAYS, process),
+    (number("statmount"), ALWAYS, |_, _| plain(Ask::System)),
+    (number("listmount"), ALWAYS, |_, _| plain(Ask::System)),
 ];
+
+/// The calls that there are here.
+pub fn rows() -> impl Iterator<Item = &'static Row> {
+    ROWS.iter().filter(|(number, ..)| *number != NONE)
+}
 
 /// Whether fcntl gives a lock back, by `struct flock`, whose first field is the type: that tells nothing.
 fn is_unlock(args: &Args, memory: &dyn Memory) -> bool {
     const SETTING: [i32; 4] = [libc::F_SETLK, libc::F_SETLKW, libc::F_OFD_SETLK, libc::F_OFD_SETLKW];
     let mut kind = [0; 2];
-    SETTING.contains(&number(args, 1))
+    SETTING.contains(&int(args, 1))
         && memory.read_exact(RemoteAddr(args[2]), &mut kind).is_ok()
         && i32::from(i16::from_ne_bytes(kind)) == libc::F_UNLCK
 }
 
 /// An argument of 32 bits: the upper half of its register is noise.
-fn number(args: &Args, arg: usize) -> i32 {
+fn int(args: &Args, arg: usize) -> i32 {
     i32::from_ne_bytes(args[arg].to_ne_bytes().first_chunk().copied().unwrap_or_default())
 }
 
@@ -201,7 +214,7 @@ fn random(may_be_of_libc: bool) -> Result<Option<Ask>, Fault> {
 
 /// The process or thread in the first register.
 fn process(args: &Args, _: &dyn Memory) -> Result<Option<Ask>, Fault> {
-    plain(Ask::Process(number(args, 0)))
+    plain(Ask::Process(int(args, 0)))
 }
 
 /// What kill(2) reaches.
@@ -215,7 +228,7 @@ fn killed(pid: i32) -> Ask {
 
 /// Whom the two first registers select; `of_process` in the first one selects a process, the next number a group.
 fn group_or_process(args: &Args, of_process: i32) -> Ask {
-    let (which, who) = (number(args, 0), number(args, 1));
+    let (which, who) = (int(args, 0), int(args, 1));
     match which.wrapping_sub(of_process) {
         0 => Ask::Process(who),
         1 => Ask::Group(who),
@@ -225,8 +238,7 @@ fn group_or_process(args: &Args, of_process: i32) -> Ask {
 
 /// What the call with these registers asks for; none if nothing, or if its arguments can't be read, at which it fails.
 pub fn asked(call: u64, args: &Args, memory: &dyn Memory) -> Option<Ask> {
-    let at = ROWS.binary_search_by_key(&call, |(row, ..)| u64::from(*row)).ok()?;
-    let (_, when, decode) = ROWS[at];
+    let (_, when, decode) = rows().find(|(number, ..)| u64::from(*number) == call)?;
     let matters = when.is_empty() || when.iter().any(|condition| condition.holds(args));
     matters.then(|| decode(args, memory).ok().flatten()).flatten()
 }
@@ -245,35 +257,43 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_sorted_and_unique() {
-        assert!(ROWS.is_sorted_by(|one, other| one.0 < other.0));
+    fn rows_are_unique() {
+        let mut numbers: Vec<u32> = rows().map(|row| row.0).collect();
+        let count = numbers.len();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!(numbers.len(), count);
     }
 
     #[test]
     fn a_call_asks_by_its_registers() {
-        let ask = |call, args: [i64; 3]| {
+        let ask = |name, args: [i64; 3]| {
             let [one, two, three] = args.map(i64::cast_unsigned);
-            asked(call, &[one, two, three, 0, 0, 0], &Nothing)
+            asked(u64::from(number(name)), &[one, two, three, 0, 0, 0], &Nothing)
         };
-        assert_eq!(ask(62, [7, 0, 0]), Some(Ask::Process(7)), "kill");
-        assert_eq!(ask(62, [0, 15, 0]), Some(Ask::Group(0)));
-        assert_eq!(ask(62, [-7, 15, 0]), Some(Ask::Group(7)));
-        assert_eq!(ask(62, [-1, 15, 0]), Some(Ask::Processes));
-        assert_eq!(ask(140, [0, 0, 0]), None, "getpriority of the caller");
-        assert_eq!(ask(140, [0, 7, 0]), Some(Ask::Process(7)));
-        assert_eq!(ask(140, [1, 0, 0]), Some(Ask::Group(0)));
-        assert_eq!(ask(252, [1, 0, 0]), None, "ioprio_get of the caller");
-        assert_eq!(ask(252, [2, 7, 0]), Some(Ask::Group(7)));
-        assert_eq!(ask(252, [i64::from(i32::MIN), 0, 0]), Some(Ask::Processes), "of no kind that there is");
-        assert_eq!(ask(41, [1, 1, 0]), None, "socket of AF_UNIX");
-        assert_eq!(ask(41, [16, 1, 0]), Some(Ask::Network), "of AF_NETLINK");
-        assert_eq!(ask(72, [3, 1, 0]), None, "F_GETFD");
-        assert_eq!(ask(72, [3, 6, 0]), Some(Ask::Lock(3)), "F_SETLK");
-        assert_eq!(ask(73, [3, 2, 0]), Some(Ask::Lock(3)), "LOCK_EX");
-        assert_eq!(ask(73, [3, 8, 0]), None, "LOCK_UN");
-        assert_eq!(ask(72, [3, 1024, 0]), Some(Ask::Lease), "F_SETLEASE");
-        assert_eq!(ask(318, [1, 8, 1]), Some(Ask::RandomBytes { may_be_of_libc: true }));
-        assert_eq!(ask(137, [1, 2, 0]), None, "an address that can't be read");
-        assert_eq!(ask(0, [1, 2, 0]), None, "read");
+        assert_eq!(ask("kill", [7, 0, 0]), Some(Ask::Process(7)), "kill");
+        assert_eq!(ask("kill", [0, 15, 0]), Some(Ask::Group(0)));
+        assert_eq!(ask("kill", [-7, 15, 0]), Some(Ask::Group(7)));
+        assert_eq!(ask("kill", [-1, 15, 0]), Some(Ask::Processes));
+        assert_eq!(ask("getpriority", [0, 0, 0]), None, "getpriority of the caller");
+        assert_eq!(ask("getpriority", [0, 7, 0]), Some(Ask::Process(7)));
+        assert_eq!(ask("getpriority", [1, 0, 0]), Some(Ask::Group(0)));
+        assert_eq!(ask("ioprio_get", [1, 0, 0]), None, "ioprio_get of the caller");
+        assert_eq!(ask("ioprio_get", [2, 7, 0]), Some(Ask::Group(7)));
+        assert_eq!(
+            ask("ioprio_get", [i64::from(i32::MIN), 0, 0]),
+            Some(Ask::Processes),
+            "of no kind that there is"
+        );
+        assert_eq!(ask("socket", [1, 1, 0]), None, "socket of AF_UNIX");
+        assert_eq!(ask("socket", [16, 1, 0]), Some(Ask::Network), "of AF_NETLINK");
+        assert_eq!(ask("fcntl", [3, 1, 0]), None, "F_GETFD");
+        assert_eq!(ask("fcntl", [3, 6, 0]), Some(Ask::Lock(3)), "F_SETLK");
+        assert_eq!(ask("flock", [3, 2, 0]), Some(Ask::Lock(3)), "LOCK_EX");
+        assert_eq!(ask("flock", [3, 8, 0]), None, "LOCK_UN");
+        assert_eq!(ask("fcntl", [3, 1024, 0]), Some(Ask::Lease), "F_SETLEASE");
+        assert_eq!(ask("getrandom", [1, 8, 1]), Some(Ask::RandomBytes { may_be_of_libc: true }));
+        assert_eq!(ask("statfs", [1, 2, 0]), None, "an address that can't be read");
+        assert_eq!(ask("read", [1, 2, 0]), None, "read");
     }
 }

@@ -3,105 +3,111 @@
 //! They matter only for descriptors from before the launch, and only where that is asked for. Neighbours: `filter.rs`
 //! makes such calls stop, `tracer.rs` reports them.
 
-use super::syscalls::Args;
+use super::syscalls::{Args, NONE, number};
 
 /// fcntl(2): F_GETFD and F_SETFD say nothing of what a descriptor stands for.
-const FCNTL: u32 = 72;
+const FCNTL: u32 = number("fcntl");
 /// ioctl(2), of which two commands do the same as F_SETFD.
-const IOCTL: u32 = 16;
+const IOCTL: u32 = number("ioctl");
 const FIONCLEX: u32 = 0x5450;
 const FIOCLEX: u32 = 0x5451;
 
-/// The calls by number, and which registers have descriptors.
-pub const USES: [(u32, &[u8]); 81] = [
-    (0, &[0]),      // read
-    (1, &[0]),      // write
-    (5, &[0]),      // fstat
-    (8, &[0]),      // lseek
-    (9, &[4]),      // mmap
-    (IOCTL, &[0]),  // ioctl
-    (17, &[0]),     // pread64
-    (18, &[0]),     // pwrite64
-    (19, &[0]),     // readv
-    (20, &[0]),     // writev
-    (32, &[0]),     // dup
-    (33, &[0]),     // dup2
-    (40, &[0, 1]),  // sendfile
-    (42, &[0]),     // connect
-    (43, &[0]),     // accept
-    (44, &[0]),     // sendto
-    (45, &[0]),     // recvfrom
-    (46, &[0]),     // sendmsg
-    (47, &[0]),     // recvmsg
-    (48, &[0]),     // shutdown
-    (49, &[0]),     // bind
-    (50, &[0]),     // listen
-    (51, &[0]),     // getsockname
-    (52, &[0]),     // getpeername
-    (54, &[0]),     // setsockopt
-    (55, &[0]),     // getsockopt
-    (FCNTL, &[0]),  // fcntl
-    (73, &[0]),     // flock
-    (74, &[0]),     // fsync
-    (75, &[0]),     // fdatasync
-    (77, &[0]),     // ftruncate
-    (78, &[0]),     // getdents
-    (81, &[0]),     // fchdir
-    (91, &[0]),     // fchmod
-    (93, &[0]),     // fchown
-    (138, &[0]),    // fstatfs
-    (190, &[0]),    // fsetxattr
-    (193, &[0]),    // fgetxattr
-    (196, &[0]),    // flistxattr
-    (199, &[0]),    // fremovexattr
-    (217, &[0]),    // getdents64
-    (221, &[0]),    // fadvise64
-    (233, &[2]),    // epoll_ctl
-    (257, &[0]),    // openat
-    (258, &[0]),    // mkdirat
-    (259, &[0]),    // mknodat
-    (260, &[0]),    // fchownat
-    (261, &[0]),    // futimesat
-    (262, &[0]),    // newfstatat
-    (263, &[0]),    // unlinkat
-    (264, &[0, 2]), // renameat
-    (265, &[0, 2]), // linkat
-    (266, &[1]),    // symlinkat
-    (267, &[0]),    // readlinkat
-    (268, &[0]),    // fchmodat
-    (269, &[0]),    // faccessat
-    (275, &[0, 2]), // splice
-    (276, &[0, 1]), // tee
-    (277, &[0]),    // sync_file_range
-    (278, &[0]),    // vmsplice
-    (280, &[0]),    // utimensat
-    (285, &[0]),    // fallocate
-    (288, &[0]),    // accept4
-    (292, &[0]),    // dup3
-    (295, &[0]),    // preadv
-    (296, &[0]),    // pwritev
-    (299, &[0]),    // recvmmsg
-    (303, &[0]),    // name_to_handle_at
-    (307, &[0]),    // sendmmsg
-    (316, &[0, 2]), // renameat2
-    (322, &[0]),    // execveat
-    (326, &[0, 2]), // copy_file_range
-    (327, &[0]),    // preadv2
-    (328, &[0]),    // pwritev2
-    (332, &[0]),    // statx
-    (437, &[0]),    // openat2
-    (439, &[0]),    // faccessat2
-    (452, &[0]),    // fchmodat2
-    (464, &[0]),    // getxattrat
-    (465, &[0]),    // listxattrat
-    (468, &[0]),    // file_getattr
+/// The calls by number, which is [`NONE`] where this architecture has no such call, and which registers have
+/// descriptors.
+const USES: [(u32, &[u8]); 81] = [
+    (number("read"), &[0]),
+    (number("write"), &[0]),
+    (number("fstat"), &[0]),
+    (number("lseek"), &[0]),
+    (number("mmap"), &[4]),
+    (IOCTL, &[0]),
+    (number("pread64"), &[0]),
+    (number("pwrite64"), &[0]),
+    (number("readv"), &[0]),
+    (number("writev"), &[0]),
+    (number("dup"), &[0]),
+    (number("dup2"), &[0]),
+    (number("sendfile"), &[0, 1]),
+    (number("connect"), &[0]),
+    (number("accept"), &[0]),
+    (number("sendto"), &[0]),
+    (number("recvfrom"), &[0]),
+    (number("sendmsg"), &[0]),
+    (number("recvmsg"), &[0]),
+    (number("shutdown"), &[0]),
+    (number("bind"), &[0]),
+    (number("listen"), &[0]),
+    (number("getsockname"), &[0]),
+    (number("getpeername"), &[0]),
+    (number("setsockopt"), &[0]),
+    (number("getsockopt"), &[0]),
+    (FCNTL, &[0]),
+    (number("flock"), &[0]),
+    (number("fsync"), &[0]),
+    (number("fdatasync"), &[0]),
+    (number("ftruncate"), &[0]),
+    (number("getdents"), &[0]),
+    (number("fchdir"), &[0]),
+    (number("fchmod"), &[0]),
+    (number("fchown"), &[0]),
+    (number("fstatfs"), &[0]),
+    (number("fsetxattr"), &[0]),
+    (number("fgetxattr"), &[0]),
+    (number("flistxattr"), &[0]),
+    (number("fremovexattr"), &[0]),
+    (number("getdents64"), &[0]),
+    (number("fadvise64"), &[0]),
+    (number("epoll_ctl"), &[2]),
+    (number("openat"), &[0]),
+    (number("mkdirat"), &[0]),
+    (number("mknodat"), &[0]),
+    (number("fchownat"), &[0]),
+    (number("futimesat"), &[0]),
+    (number("newfstatat"), &[0]),
+    (number("unlinkat"), &[0]),
+    (number("renameat"), &[0, 2]),
+    (number("linkat"), &[0, 2]),
+    (number("symlinkat"), &[1]),
+    (number("readlinkat"), &[0]),
+    (number("fchmodat"), &[0]),
+    (number("faccessat"), &[0]),
+    (number("splice"), &[0, 2]),
+    (number("tee"), &[0, 1]),
+    (number("sync_file_range"), &[0]),
+    (number("vmsplice"), &[0]),
+    (number("utimensat"), &[0]),
+    (number("fallocate"), &[0]),
+    (number("accept4"), &[0]),
+    (number("dup3"), &[0]),
+    (number("preadv"), &[0]),
+    (number("pwritev"), &[0]),
+    (number("recvmmsg"), &[0]),
+    (number("name_to_handle_at"), &[0]),
+    (number("sendmmsg"), &[0]),
+    (number("renameat2"), &[0, 2]),
+    (number("execveat"), &[0]),
+    (number("copy_file_range"), &[0, 2]),
+    (number("preadv2"), &[0]),
+    (number("pwritev2"), &[0]),
+    (number("statx"), &[0]),
+    (number("openat2"), &[0]),
+    (number("faccessat2"), &[0]),
+    (number("fchmodat2"), &[0]),
+    (number("getxattrat"), &[0]),
+    (number("listxattrat"), &[0]),
+    (number("file_getattr"), &[0]),
 ];
 
+/// The calls that there are here, and which registers have descriptors.
+pub fn uses() -> impl Iterator<Item = (u32, &'static [u8])> {
+    USES.iter().copied().filter(|(number, _)| *number != NONE)
+}
+
 /// The descriptor among `watched` that the call uses.
-pub fn used(number: u64, args: &Args, watched: &[u32]) -> Option<u32> {
-    let (_, registers) = USES.iter().find(|(use_, _)| u64::from(*use_) == number)?;
+pub fn used(call: u64, args: &Args, watched: &[u32]) -> Option<u32> {
+    let (_, registers) = uses().find(|(number, _)| u64::from(*number) == call)?;
     // Whether it is closed at an exec is no matter of the file.
-    let harmless = match u32::try_from(number) {
+    let harmless = match u32::try_from(call) {
         Ok(FCNTL) => [libc::F_GETFD, libc::F_SETFD].map(i32::cast_unsigned),
         Ok(IOCTL) => [FIONCLEX, FIOCLEX],
         _ => [u32::MAX; 2],
@@ -124,14 +130,15 @@ mod tests {
             args[at] = value;
             args
         };
-        assert_eq!(used(1, &args(0, 7), &[3, 7]), Some(7), "write");
-        assert_eq!(used(1, &args(1, 7), &[7]), None, "its buffer");
-        assert_eq!(used(275, &args(2, 7), &[7]), Some(7), "what splice writes to");
-        assert_eq!(used(72, &[7, 0, 0, 0, 0, 0], &[7]), Some(7), "F_DUPFD");
-        assert_eq!(used(72, &[7, 3, 0, 0, 0, 0], &[7]), Some(7), "F_GETFL");
-        assert_eq!(used(72, &[7, 1, 0, 0, 0, 0], &[7]), None, "F_GETFD");
-        assert_eq!(used(16, &[7, 0x5451, 0, 0, 0, 0], &[7]), None, "FIOCLEX");
-        assert_eq!(used(16, &[7, 0x5401, 0, 0, 0, 0], &[7]), Some(7), "TCGETS");
-        assert_eq!(used(3, &args(0, 7), &[7]), None, "close");
+        let used_by = |name, args: &Args, watched: &[u32]| used(u64::from(number(name)), args, watched);
+        assert_eq!(used_by("write", &args(0, 7), &[3, 7]), Some(7), "write");
+        assert_eq!(used_by("write", &args(1, 7), &[7]), None, "its buffer");
+        assert_eq!(used_by("splice", &args(2, 7), &[7]), Some(7), "what splice writes to");
+        assert_eq!(used_by("fcntl", &[7, 0, 0, 0, 0, 0], &[7]), Some(7), "F_DUPFD");
+        assert_eq!(used_by("fcntl", &[7, 3, 0, 0, 0, 0], &[7]), Some(7), "F_GETFL");
+        assert_eq!(used_by("fcntl", &[7, 1, 0, 0, 0, 0], &[7]), None, "F_GETFD");
+        assert_eq!(used_by("ioctl", &[7, 0x5451, 0, 0, 0, 0], &[7]), None, "FIOCLEX");
+        assert_eq!(used_by("ioctl", &[7, 0x5401, 0, 0, 0, 0], &[7]), Some(7), "TCGETS");
+        assert_eq!(used_by("close", &args(0, 7), &[7]), None, "close");
     }
 }

@@ -159,13 +159,13 @@ impl Launching {
     }
 }
 
-/// Whether notifications are fast (Linux 6.6) and their messages of a known size.
+/// Whether notifications are fast (Linux 6.6), their messages of a known size, and interrupted calls as untraced.
 pub fn has_notifications() -> bool {
     let name = rustix::system::uname();
     let release = name.release().to_string_lossy();
     let mut numbers = release.split(|byte: char| !byte.is_ascii_digit()).map(str::parse::<u32>);
     let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else { return false };
-    (major, minor) >= (6, 6) && sys::notification_sizes_known()
+    sys::arch::CAN_FORCE_RESTART && (major, minor) >= (6, 6) && sys::notification_sizes_known()
 }
 
 /// Installs the filter and tells the tracer which one it is, with the listener if it has one.

@@ -6,8 +6,8 @@
 //! is learnt. Neighbours: `tracer.rs` and `notifications.rs` answer; the observer is not asked.
 
 use super::observer::Errno;
-use super::sys;
-use super::syscalls::{Args, NATIVE_ARCH};
+use super::sys::{self, arch::AUDIT_ARCH};
+use super::syscalls::Args;
 
 /// The call, which the kernel knows since 2.6.16.
 const NUMBER: u64 = libc::SYS_faccessat.cast_unsigned();
@@ -24,7 +24,7 @@ pub fn answer(arch: u32, number: u64, arguments: &Args) -> Option<Errno> {
     let [descriptor, path, mode] = ARGUMENTS;
     let is_question = arguments[2] == mode
         && number == NUMBER
-        && arch == NATIVE_ARCH
+        && arch == AUDIT_ARCH
         && (arguments[0], arguments[1]) == (descriptor, path);
     is_question.then_some(YES)
 }
@@ -42,16 +42,16 @@ mod tests {
     fn only_the_question_is_answered() {
         let [descriptor, path, mode] = ARGUMENTS;
         let question = [descriptor, path, mode, 7, 8, 9];
-        assert_eq!(answer(NATIVE_ARCH, NUMBER, &question), Some(YES));
+        assert_eq!(answer(AUDIT_ARCH, NUMBER, &question), Some(YES));
         assert_eq!(answer(0x4000_0003, NUMBER, &question), None, "i386");
         for number in [0, 21, NUMBER | 0x4000_0000, 439, u64::MAX] {
-            assert_eq!(answer(NATIVE_ARCH, number, &question), None, "{number}");
+            assert_eq!(answer(AUDIT_ARCH, number, &question), None, "{number}");
         }
         for argument in 0..3 {
             for bit in 0..64 {
                 let mut other = question;
                 other[argument] ^= 1 << bit;
-                assert_eq!(answer(NATIVE_ARCH, NUMBER, &other), None, "argument {argument}, bit {bit}");
+                assert_eq!(answer(AUDIT_ARCH, NUMBER, &other), None, "argument {argument}, bit {bit}");
             }
         }
     }

@@ -14,7 +14,7 @@ use super::memory::{Memory as _, RemoteAddr};
 use super::observer::Caller;
 use super::proc_status::ProcStatus;
 use super::shared::Shared;
-use super::sys::{self, Register, Stopped, Tid, TraceeMemory};
+use super::sys::{self, Stopped, Tid, TraceeMemory, arch};
 use super::syscalls::{self, Args, SyscallRow, Sysno};
 use super::wait_status::End;
 
@@ -142,18 +142,11 @@ fn pidfd_of_leader(tid: Tid, tgid: Tid) -> io::Result<Option<OwnedFd>> {
 /// Moves the instruction pointer back to the instruction that caused the signal if it is past that: after a
 /// breakpoint, and after a system call that a filter traps.
 fn repeat_fault(tracee: &Stopped, signal: i32) -> io::Result<()> {
-    const BREAKPOINT: u8 = 0xcc;
-    const SYSCALL: [u8; 2] = [0x0f, 0x05];
-    let at = tracee.instruction_pointer()?;
-    let mut before = [0; 2];
-    let read = TraceeMemory(tracee.tid()).read(RemoteAddr(at.wrapping_sub(2)), &mut before);
-    let length = match signal {
-        _ if read != Ok(2) => 0,
-        libc::SIGTRAP if before[1] == BREAKPOINT => 1,
-        libc::SIGSYS if before == SYSCALL => 2,
-        _ => 0,
-    };
-    if length > 0 { tracee.set_register(Register::InstructionPointer, at - length) } else { Ok(()) }
+    let at = tracee.registers()?.instruction_pointer();
+    let mut before = [0; 4];
+    let is_read = TraceeMemory(tracee.tid()).read_exact(RemoteAddr(at.wrapping_sub(4)), &mut before).is_ok();
+    let length = if is_read { arch::past_fault(signal, before) } else { 0 };
+    if length > 0 { tracee.set_instruction_pointer(at - length) } else { Ok(()) }
 }
 
 /// Makes the kernel restart a read-only syscall that a signal interrupted before its notification was
@@ -165,15 +158,19 @@ pub(super) fn restart_interrupted<P>(tracee: &Stopped, shared: &Shared<P>) {
     /// The kernel's internal results of an interrupted syscall (linux/errno.h): restarted unless a handler
     /// without SA_RESTART runs, and restarted in any case.
     const ERESTARTSYS: i64 = -512;
-    const ERESTARTNOINTR: u64 = (-513_i64).cast_unsigned();
-    let Ok((number, arguments, ERESTARTSYS)) = tracee.last_syscall() else { return };
+    const ERESTARTNOINTR: i64 = -513;
+    let Ok(registers) = tracee.registers() else { return };
+    if registers.result() != ERESTARTSYS {
+        return;
+    }
+    let (number, arguments) = (registers.number(), registers.arguments());
     let Some(row) = Sysno::from_register(number).and_then(syscalls::row) else { return };
     let tid = tracee.tid();
     if row.is_read_only(&arguments)
         && (!shared.is_interruptible(tid, &(number, arguments))
             || has_room(shared.caller(tid), row, number, &arguments))
     {
-        let _ = tracee.set_register(Register::Result, ERESTARTNOINTR);
+        let _ = tracee.set_result(ERESTARTNOINTR);
     }
 }
 

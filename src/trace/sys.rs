@@ -5,6 +5,13 @@
 //! no name there. Neighbours: `launch.rs` starts the tree with these, `tracer.rs` follows it.
 #![allow(unsafe_code)]
 
+#[cfg_attr(target_arch = "x86_64", path = "sys/x86_64.rs")]
+#[cfg_attr(target_arch = "aarch64", path = "sys/aarch64.rs")]
+#[cfg_attr(
+    not(any(target_arch = "x86_64", target_arch = "aarch64")),
+    doc = compile_error!("no architecture that this program knows: CONTRIBUTING.md, \"Add an architecture\"")
+)]
+pub mod arch;
 mod descriptors;
 mod process;
 mod ptrace;
@@ -17,8 +24,7 @@ pub use process::{
     has_own_procfs, io_priority, keep_large_buffers, kill, set_variable, share_one_arena, wait_for_end,
 };
 pub use ptrace::{
-    Interrupter, Register, Resume, Stopped, SyscallStop, TraceeMemory, Waited, interrupt, seize, try_wait,
-    wait,
+    Interrupter, Resume, Stopped, SyscallStop, TraceeMemory, Waited, interrupt, seize, try_wait, wait,
 };
 pub use seccomp::{
     Notification, continue_notification, fail_notification, has_no_tracee, install_filter,

@@ -1,7 +1,7 @@
 //! What each system call means: which of its arguments name a file, and what it does to that. Pure: numbers
 //! and bytes in, [`DecodedSyscall`] out.
 //!
-//! - `table.rs`: the rows, and how to add one.
+//! - `table.rs`: the rows, and how to add one; `numbers.rs`: the numbers of all calls on each architecture.
 //! - `row.rs`: what a row is made of.
 //! - `decode.rs`: turns a row and six registers into a [`DecodedSyscall`]; `custom.rs` where a row can't
 //!   express it; `socket.rs` reads socket addresses.
@@ -15,6 +15,7 @@ mod args;
 mod custom;
 mod decode;
 mod decoded;
+mod numbers;
 mod open_flags;
 mod row;
 mod socket;
@@ -23,12 +24,13 @@ mod table;
 mod tests;
 
 pub use args::{Args, Sysno};
-pub use decode::{Interpretation, NATIVE_ARCH, decode, interpret};
+pub use decode::{Interpretation, decode, interpret};
 pub use decoded::{
     Access, Accesses, Asked, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, SocketOperation, SocketUse,
     Special,
 };
+pub use numbers::{LAST, NONE, Numbers, number};
 pub use open_flags::OpenFlags;
 pub use row::{Condition, ReadOnly, SyscallRow};
 pub use socket::may_wait_for_peer;
-pub use table::{LAST, SENDMSG, find as row, is_known, rows};
+pub use table::{SENDMSG, all_rows, find as row, is_known, rows};

@@ -22,7 +22,7 @@ use super::proc_status::ProcStatus;
 use super::question;
 use super::shared::Shared;
 use super::signal_delivery::{self, DyingInit, SignalEffect};
-use super::sys::{self, Register, Resume, Stopped, SyscallStop, Tid, TraceeMemory, Waited};
+use super::sys::{self, Resume, Stopped, SyscallStop, Tid, TraceeMemory, Waited, arch};
 use super::syscalls::{self, Args, DecodedSyscall, Interpretation, Special};
 use super::tracees::Tracees;
 use super::wait_status::{End, Stop};
@@ -254,7 +254,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             && let Some(pending) = self.shared.take_awaited(tid)
         {
             // A read-only syscall has ended: its thread was interrupted for its result.
-            let result = tracee.last_syscall().ok().map(|(_, _, result)| result);
+            let result = tracee.registers().ok().map(|registers| registers.result());
             let caller = self.tracees.caller(tid);
             self.conclude(caller, pending, result);
         }
@@ -263,7 +263,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         if let Some(argument) = changed
             && stop != Stop::Exec
         {
-            let _ = tracee.set_register(Register::FirstArgument, argument);
+            let _ = tracee.set_first_argument(argument);
         }
         // And memory of its own.
         if let Some(program) = self.changed_programs.remove(&tid)
@@ -469,9 +469,11 @@ impl<'a, O: Observer> Tracer<'a, O> {
         // The child would run untraced, with a filter that answers ENOSYS to every syscall of the table.
         if let Some(Special::Untraced { clone3: false, .. }) = decoded.special {
             let flags = arguments[0] & !u64::from(libc::CLONE_UNTRACED.unsigned_abs());
-            if tracee.set_register(Register::FirstArgument, flags).is_ok() {
-                // The kernel preserves argument registers. The next stop is the clone event or the exit.
-                self.changed.insert(tid, arguments[0]);
+            if tracee.set_first_argument(flags).is_ok() {
+                // The next stop is the clone event or the exit.
+                if arch::KEEPS_FIRST_ARGUMENT {
+                    self.changed.insert(tid, arguments[0]);
+                }
                 self.tracees.get(tid).in_syscall = true;
             }
         }
@@ -594,15 +596,15 @@ const NO_SUCH_SYSCALL: Errno = Errno(libc::ENOSYS);
 
 /// Skips the syscall at whose entry a tracee is: it fails with `errno`.
 fn skip(tracee: &Stopped, Errno(errno): Errno) {
-    let _ = tracee.set_register(Register::Number, u64::MAX);
-    let _ = tracee.set_register(Register::Result, i64::from(-errno).cast_unsigned());
+    let _ = tracee.skip(i64::from(-errno));
 }
 
 /// The flags of the current syscall of a tracee, which creates a process (clone(2)).
 fn clone_flags(tracee: &Stopped) -> u64 {
-    let Ok((number, [first, ..], _)) = tracee.last_syscall() else { return 0 };
+    let Ok(registers) = tracee.registers() else { return 0 };
+    let (number, [first, ..]) = (registers.number(), registers.arguments());
     match libc::c_long::try_from(number) {
-        Ok(libc::SYS_vfork) => u64::from(libc::CLONE_VM.unsigned_abs()),
+        _ if Some(number) == arch::VFORK => u64::from(libc::CLONE_VM.unsigned_abs()),
         Ok(libc::SYS_clone) => first,
         Ok(libc::SYS_clone3) => {
             // The first field of struct clone_args.

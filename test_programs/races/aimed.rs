@@ -1,9 +1,8 @@
 //! The races: what is there before, and what each of the processes does.
 
+use crate::support::legacy::*;
 use std::ffi::CString;
 use std::fs;
-
-use libc::*;
 
 use crate::support::{CWD, ok};
 use crate::together::{Party, at_once};

@@ -2,10 +2,9 @@
 //!
 //! What each of them does follows from the seed; the order does not. Each call is printed to stderr.
 
+use crate::support::legacy::*;
 use std::ffi::CString;
 use std::io::Write as _;
-
-use libc::*;
 
 use crate::rng::Rng;
 use crate::support::{Answer, CWD};

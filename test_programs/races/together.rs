@@ -1,9 +1,8 @@
 //! Processes that start each try at the same moment.
 
+use crate::support::legacy::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-use libc::*;
 
 use crate::rng::Rng;
 use crate::support::{ok, wait_for};

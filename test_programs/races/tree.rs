@@ -1,11 +1,10 @@
 //! The tree in which random programs race, by its seed: half of it a Git repository.
 
+use crate::support::legacy::*;
 use std::ffi::CString;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Command;
-
-use libc::*;
 
 use crate::rng::Rng;
 use crate::support::CWD;

@@ -1,8 +1,7 @@
 //! The operations on paths.
 
+use crate::support::legacy::*;
 use std::ffi::CString;
-
-use libc::*;
 
 use crate::names::join;
 use crate::support::{Answer, CWD};

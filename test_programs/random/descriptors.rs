@@ -1,8 +1,7 @@
 //! Operations on descriptors that are kept while their names move.
 
+use crate::support::legacy::*;
 use std::ffi::CString;
-
-use libc::*;
 
 use crate::calls;
 use crate::names::{self, join};

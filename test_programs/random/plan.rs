@@ -108,7 +108,7 @@ pub fn make(seed: u64) {
 }
 
 fn support_fifo(path: &std::ffi::CStr) {
-    crate::support::ok(sys!(libc::SYS_mknod, path, libc::S_IFIFO | 0o644, 0));
+    crate::support::ok(sys!(crate::support::legacy::SYS_mknod, path, libc::S_IFIFO | 0o644, 0));
 }
 
 /// What is known of the tree.

@@ -1,9 +1,8 @@
 //! Processes and threads: one after the other, at once in places of their own, at once in one place.
 
+use crate::support::legacy::*;
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt as _;
-
-use libc::*;
 
 use crate::names;
 use crate::rng::Rng;

@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::{library, log, verb};
 use crate::support::{
     BINARY, MECHANISMS, PATIENCE, Place, Random, Terminal, User, assert_same, descendants, describe, kill,
-    needs_root, scan, tracer_of, wait,
+    needs_root, numbered, scan, tracer_of, wait,
 };
 use crate::undo::random::cases;
 
@@ -67,8 +67,7 @@ for line in sys.stdin:
     elif verb == "stop":
         running[name] = False
     elif verb == "ring":
-        # io_uring_setup
-        ctypes.CDLL(None).syscall(425, 8, ctypes.create_string_buffer(120))
+        ctypes.CDLL(None).syscall(SYS_io_uring_setup, 8, ctypes.create_string_buffer(120))
     elif verb == "remove":
         os.unlink(name)
     elif verb == "run":
@@ -99,7 +98,12 @@ impl Agent {
             place.program("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
         let python = String::from_utf8(found.stdout).unwrap();
         let mut command = place.command();
-        command.args(["session", "--name", "s"]).args(options).args(["--", python.trim_end(), "-c", AGENT]);
+        command.args(["session", "--name", "s"]).args(options).args([
+            "--",
+            python.trim_end(),
+            "-c",
+            &numbered(AGENT),
+        ]);
         Agent::of(command)
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use agent_snapshot::snapshot::{Operations, WarningKind};
 
-use crate::support::{BINARY, Place, bytes, can_mount, has, lost, shown};
+use crate::support::{BINARY, Place, bytes, can_mount, has, lost, numbered, shown};
 use crate::truth::record_exactly;
 
 /// What the environment of all processes of one recording has.
@@ -213,8 +213,8 @@ fn overlay_on_a_recorded_directory_is_that_directory() {
 /// Mounts `other` at its argument and unmounts it, 300 times: mount(2) and umount2(2) without a program for each.
 const BUSY: &str = r#"my ($from, $to) = ("other", @ARGV);
     for (1..300) {
-        syscall(165, $from, $to, 0, 0x1000, 0) == 0 or die "mount: $!";
-        syscall(166, $to, 2) == 0 or die "umount2: $!";
+        syscall(SYS_mount, $from, $to, 0, 0x1000, 0) == 0 or die "mount: $!";
+        syscall(SYS_umount2, $to, 2) == 0 or die "umount2: $!";
     }"#;
 
 /// The command that runs `script` in `sandbox`, with `perl` as `$1`, below a recorder that has mounts of its own if
@@ -244,7 +244,8 @@ fn mounts_may_change_while_files_do() {
             test $((i % 2)) = 0 || rm view/g$i; cat busy1/x busy2/x view/l > /dev/null 2>&1 || :
         done
         wait; umount view"#;
-    let words = ["sh", "-euc", script, "sh", BUSY];
+    let busy = numbered(BUSY);
+    let words = ["sh", "-euc", script, "sh", &busy];
     let set_up = |place: &Place| {
         place.prepare(
             "mkdir src other busy1 busy2 view; echo l > src/l; echo x > other/x
@@ -267,12 +268,12 @@ fn mounts_may_change_while_files_do() {
 
 /// Makes 10,200 mounts of `other` with 201 calls: at `t/N`, and all of these at each `u/N`.
 const MANY: &str = r#"my ($from, $t, $u, $type) = ("other", "t", "u", "tmpfs");
-    for ($t, $u) { syscall(165, $type, $_, $type, 0, 0) == 0 or die "mount: $!" }
+    for ($t, $u) { syscall(SYS_mount, $type, $_, $type, 0, 0) == 0 or die "mount: $!" }
     for (1..100) {
         mkdir(my $point = "t/$_"); mkdir "u/$_";
-        syscall(165, $from, $point, 0, 0x1000, 0) == 0 or die "mount: $!";
+        syscall(SYS_mount, $from, $point, 0, 0x1000, 0) == 0 or die "mount: $!";
     }
-    for (1..100) { my $point = "u/$_"; syscall(165, $t, $point, 0, 0x5000, 0) == 0 or die "mount: $!" }"#;
+    for (1..100) { my $point = "u/$_"; syscall(SYS_mount, $t, $point, 0, 0x5000, 0) == 0 or die "mount: $!" }"#;
 
 #[test]
 fn ten_thousand_mounts_are_no_obstacle() {
@@ -280,6 +281,7 @@ fn ten_thousand_mounts_are_no_obstacle() {
         return;
     }
     let script = "mount --bind src view; echo new > view/f; cat view/g; mv view/g view/h; echo x > u/57/23/x; rm t/100/y; umount view";
+    let many = numbered(MANY);
     for (outer, inner) in [("", r#"perl -e "$1"; "#), (r#"perl -e "$1"; "#, "")] {
         let place = Place::new();
         place.prepare(
@@ -287,10 +289,10 @@ fn ten_thousand_mounts_are_no_obstacle() {
         );
         let recorder = place.recorder("auto");
         let mut command = place.program("unshare");
-        command.args(["-m", "sh", "-euc", &format!(r#"{outer}shift; exec "$@""#), "sh", MANY]);
+        command.args(["-m", "sh", "-euc", &format!(r#"{outer}shift; exec "$@""#), "sh", &many]);
         command.arg(recorder.get_program()).args(recorder.get_args());
         let inside = format!("{inner}{script}");
-        command.args(["unshare", "-m", "sh", "-euc", &inside, "sh", MANY]);
+        command.args(["unshare", "-m", "sh", "-euc", &inside, "sh", &many]);
         let (output, snapshot) = if outer.is_empty() {
             record_exactly(&place, &mut command)
         } else {

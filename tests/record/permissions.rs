@@ -5,7 +5,7 @@ use std::os::unix::fs::chown;
 
 use agent_snapshot::snapshot::{BlobOmitted, State, WarningKind};
 
-use crate::support::{NOBODY, Place, User, bytes, chmod, is_root, lost, needs_root, stderr};
+use crate::support::{NOBODY, Place, User, bytes, chmod, is_root, lost, needs_root, numbered, stderr};
 
 #[test]
 fn unreadable_file_is_recorded_as_existence() {
@@ -22,7 +22,7 @@ fn unreadable_file_is_recorded_as_existence() {
 fn root_without_capabilities_reads_nothing_of_others() {
     let place = Place::new();
     // Capabilities dropped from the bounding set are lost at the exec: prctl(2), PR_CAPBSET_DROP.
-    let drop = "syscall(157, 24, 1, 0, 0, 0); syscall(157, 24, 2, 0, 0, 0); exec";
+    let drop = numbered("syscall(SYS_prctl, 24, 1, 0, 0, 0); syscall(SYS_prctl, 24, 2, 0, 0, 0); exec");
     if !needs_root("capabilities") || !place.can_run(&["perl", "-e", "exit"]) {
         return;
     }
@@ -66,10 +66,12 @@ fn program_with_a_set_id_bit_reads_with_the_rights_that_it_gives() {
 #[test]
 fn reads_in_a_user_namespace_follow_its_permissions() {
     // unshare(2), CLONE_NEWUSER; and who is root in it.
-    let unshare = "use strict; syscall(272, 0x10000000) == 0 or exit 77;
+    let unshare = numbered(
+        "use strict; syscall(SYS_unshare, 0x10000000) == 0 or exit 77;
         sub put { open(my $f, '>', $_[0]) or die; print $f $_[1]; close $f }
         put('/proc/self/setgroups', 'deny'); put('/proc/self/uid_map', \"0 $< 1\");
-        put('/proc/self/gid_map', '0 '.(0+$().' 1');";
+        put('/proc/self/gid_map', '0 '.(0+$().' 1');",
+    );
     let place = Place::new();
     let file = place.at("f");
     fs::write(&file, "content\n").unwrap();
@@ -79,7 +81,7 @@ fn reads_in_a_user_namespace_follow_its_permissions() {
     if root {
         chown(&file, Some(1000), Some(1000)).unwrap();
     }
-    if !place.can_run(&["perl", "-e", unshare]) {
+    if !place.can_run(&["perl", "-e", &unshare]) {
         return;
     }
     let open = format!("{unshare} print open(my $g, \"<\", \"f\") ? 1 : 0");

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use agent_snapshot::snapshot::{Operation, Snapshot};
 
-use crate::support::{BINARY, Place, can_mount, shown, works};
+use crate::support::{BINARY, Place, can_mount, numbered, shown, works};
 use crate::truth::record_exactly;
 
 /// What is done to `$1`, and to its directory `$2`.
@@ -42,15 +42,15 @@ const RUN_AND_UNMOUNT: &str = r#"
 const IDMAP: &str = r##"perl -e '
     pipe(my $ready, my $unshared); pipe(my $stay, my $go);
     my $pid = fork() // die;
-    if (!$pid) { close $go; syscall(272, 0x10000000) == 0 or exit 1; syswrite $unshared, "."; sysread $stay, my $end, 1; exit }
+    if (!$pid) { close $go; syscall(SYS_unshare, 0x10000000) == 0 or exit 1; syswrite $unshared, "."; sysread $stay, my $end, 1; exit }
     close $unshared; sysread($ready, my $there, 1) or die "no user namespace";
     for my $map ("uid_map", "gid_map") { open(my $out, ">", "/proc/$pid/$map") or die; syswrite $out, "0 1 1\n1 0 1\n" or die "$!" }
     open(my $users, "<", "/proc/$pid/ns/user") or die;
     my ($from, $to, $empty) = ("src", "view", "");
-    my $tree = syscall(428, -100, $from, 1);
+    my $tree = syscall(SYS_open_tree, -100, $from, 1);
     my $attributes = pack("QQQQ", 0x100000, 0, 0, fileno $users);
-    syscall(442, $tree, $empty, 0x1000, $attributes, 32) == 0 or die "mount_setattr: $!";
-    syscall(429, $tree, $empty, -100, $to, 4) == 0 or die "move_mount: $!"'"##;
+    syscall(SYS_mount_setattr, $tree, $empty, 0x1000, $attributes, 32) == 0 or die "mount_setattr: $!";
+    syscall(SYS_move_mount, $tree, $empty, -100, $to, 4) == 0 or die "move_mount: $!"'"##;
 
 /// A name that a table of mounts has to escape, with what looks escaped already.
 macro_rules! odd {
@@ -84,7 +84,7 @@ impl View {
     /// The command that does `script` inside; its working directory is that of a place.
     fn command(&self, script: &str) -> Vec<String> {
         let [v, d] = self.inside;
-        let enter = self.enter.join("\n");
+        let enter = numbered(&self.enter.join("\n"));
         let words = self.sandbox.split_whitespace().chain(["sh", "-euc", &enter, "sh"]);
         words.chain(["sh", "-euc", script, "sh", v, d]).map(str::to_owned).collect()
     }

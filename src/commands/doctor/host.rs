@@ -1,5 +1,6 @@
 //! What all agents have in common: our shell, whether the kernel lets us trace, privileges, the library.
 
+use std::env::consts::ARCH;
 use std::fs::{self, File};
 use std::path::Path;
 
@@ -17,6 +18,7 @@ use crate::trace::launch::has_notifications;
 use crate::trace::proc_status::ProcStatus;
 use crate::trace::question::is_recorded;
 use crate::trace::sys::Tid;
+use crate::trace::sys::arch::CAN_FORCE_RESTART;
 
 /// The capability that ptrace(2) asks for where Yama wants one.
 const CAP_SYS_PTRACE: u32 = 19;
@@ -59,6 +61,9 @@ fn kernel() -> Check {
     let release = printable(name.release().to_bytes()).into_owned();
     if has_notifications() {
         return Check::fine("kernel", format!("Linux {release}: read-only calls by seccomp notification"));
+    }
+    if !CAN_FORCE_RESTART {
+        return Check::fine("kernel", format!("Linux {release} on {ARCH}: a ptrace stop at each call"));
     }
     Check::note("kernel", format!("Linux {release}: a ptrace stop at each call; 6.6 and newer is faster"))
 }

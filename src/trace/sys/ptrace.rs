@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::arch::{self, Registers};
 use super::process::{Tid, check};
 use super::signals::SignalMask;
 use crate::trace::memory::{Fault, Memory, RemoteAddr};
@@ -132,45 +133,20 @@ pub enum SyscallStop {
     Entry {
         /// The AUDIT_ARCH number of its ABI.
         arch: u32,
-        /// The syscall's number, as in orig_rax.
+        /// The syscall's number.
         number: u64,
         /// The six argument registers.
         arguments: [u64; 6],
         /// SECCOMP_RET_DATA of the filter that stopped it; none where no filter did.
         filter: Option<u32>,
     },
-    /// At its exit, with the result as in rax: -errno where it failed.
+    /// At its exit, with the result: -errno where it failed.
     Exit {
         /// The result.
         result: i64,
     },
     /// Not in a syscall.
     None,
-}
-
-/// A register of a tracee.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Register {
-    /// The number of the syscall; -1 at its entry skips it.
-    Number,
-    /// Its first argument.
-    FirstArgument,
-    /// Its result; at its entry, what it returns if it is skipped: -ENOSYS.
-    Result,
-    /// The address of the next instruction.
-    InstructionPointer,
-}
-
-impl Register {
-    /// Where it is in `struct user`.
-    fn offset(self) -> usize {
-        match self {
-            Register::Number => std::mem::offset_of!(libc::user_regs_struct, orig_rax),
-            Register::FirstArgument => std::mem::offset_of!(libc::user_regs_struct, rdi),
-            Register::Result => std::mem::offset_of!(libc::user_regs_struct, rax),
-            Register::InstructionPointer => std::mem::offset_of!(libc::user_regs_struct, rip),
-        }
-    }
 }
 
 /// A tracee in ptrace-stop, as waitpid reported it. Resuming consumes it, so a tracee is resumed once.
@@ -253,29 +229,29 @@ impl Stopped {
         })
     }
 
-    /// Writes a register (PTRACE_POKEUSER).
-    pub fn set_register(&self, register: Register, value: u64) -> io::Result<()> {
-        // SAFETY: the offset lies in `struct user`, and the value is an integer.
-        check(unsafe { libc::ptrace(libc::PTRACE_POKEUSER, self.tid.0, register.offset(), value) }).map(drop)
+    /// Its registers.
+    pub fn registers(&self) -> io::Result<Registers> {
+        Registers::of(self.tid)
     }
 
-    /// The address of the next instruction.
-    pub fn instruction_pointer(&self) -> io::Result<u64> {
-        self.registers().map(|registers| registers.rip)
+    /// Skips the syscall at whose entry it is: that returns `result`.
+    pub fn skip(&self, result: i64) -> io::Result<()> {
+        arch::skip(self.tid, result)
     }
 
-    /// The last syscall of this thread: its number, its arguments and its result so far.
-    pub fn last_syscall(&self) -> io::Result<(u64, [u64; 6], i64)> {
-        let at = self.registers()?;
-        Ok((at.orig_rax, [at.rdi, at.rsi, at.rdx, at.r10, at.r8, at.r9], at.rax.cast_signed()))
+    /// Changes the first argument of the syscall at whose entry it is.
+    pub fn set_first_argument(&self, value: u64) -> io::Result<()> {
+        arch::set_first_argument(self.tid, value)
     }
 
-    fn registers(&self) -> io::Result<libc::user_regs_struct> {
-        let mut registers = MaybeUninit::<libc::user_regs_struct>::zeroed();
-        // SAFETY: the kernel writes one user_regs_struct there.
-        check(unsafe { libc::ptrace(libc::PTRACE_GETREGS, self.tid.0, 0usize, registers.as_mut_ptr()) })?;
-        // SAFETY: all-zeroes is valid, and the kernel filled it.
-        Ok(unsafe { registers.assume_init() })
+    /// Changes the result of its syscall.
+    pub fn set_result(&self, result: i64) -> io::Result<()> {
+        arch::set_result(self.tid, result)
+    }
+
+    /// Changes the address of its next instruction.
+    pub fn set_instruction_pointer(&self, address: u64) -> io::Result<()> {
+        arch::set_instruction_pointer(self.tid, address)
     }
 
     /// The `si_code` of the signal of this signal-delivery-stop (PTRACE_GETSIGINFO).
@@ -295,7 +271,8 @@ pub struct TraceeMemory(pub Tid);
 impl Memory for TraceeMemory {
     fn read(&self, address: RemoteAddr, into: &mut [u8]) -> Result<usize, Fault> {
         let local = libc::iovec { iov_base: into.as_mut_ptr().cast::<c_void>(), iov_len: into.len() };
-        let remote = libc::iovec { iov_base: address.0 as *mut c_void, iov_len: into.len() };
+        let address = arch::untagged(address.0);
+        let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: into.len() };
         // SAFETY: `local` is exactly the buffer; the kernel checks the remote side.
         let count = unsafe { libc::process_vm_readv(self.0.0, &raw const local, 1, &raw const remote, 1, 0) };
         usize::try_from(count).map_err(|_| match io::Error::last_os_error().raw_os_error() {

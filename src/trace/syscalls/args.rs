@@ -2,7 +2,7 @@
 
 use crate::trace::memory::RemoteAddr;
 
-/// The number of a system call, x86_64.
+/// The number of a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sysno(pub u32);
 

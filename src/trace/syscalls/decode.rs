@@ -12,12 +12,7 @@ use super::row::{Act, Beyond, Empty, Follow, NamedBy, Null, Operand, SyscallRow}
 use super::socket::{socket_use, unix_path};
 use super::table;
 use crate::trace::memory::{Fault, Memory};
-
-/// AUDIT_ARCH_X86_64, the architecture of native syscalls.
-pub const NATIVE_ARCH: u32 = 0xc000_003e;
-
-/// The bit of the number that marks an x32 syscall.
-const X32_BIT: u64 = 0x4000_0000;
+use crate::trace::sys::arch::{AUDIT_ARCH, FOREIGN_BIT};
 
 /// What a syscall means for the observer.
 #[derive(Debug)]
@@ -33,7 +28,7 @@ pub enum Interpretation {
 /// Interprets the syscall `number` of ABI `arch`.
 pub fn interpret(arch: u32, number: u64, args: &Args, memory: &dyn Memory) -> Interpretation {
     let special = |special| DecodedSyscall { special: Some(special), ..DecodedSyscall::default() };
-    if arch != NATIVE_ARCH || number & X32_BIT != 0 {
+    if arch != AUDIT_ARCH || number & u64::from(FOREIGN_BIT) != 0 {
         return Interpretation::Relevant("a call of another ABI", special(Special::Compat));
     }
     let sysno = Sysno::from_register(number);

@@ -5,13 +5,14 @@
 
 use super::args::{Args, Sysno, low};
 use super::decoded::{DecodedSyscall, Effect, SocketOperation, Special};
+use super::numbers::number;
 use super::open_flags::CHANGING;
 use crate::trace::memory::{Fault, Memory};
 
 /// One system call.
 #[derive(Debug)]
 pub struct SyscallRow {
-    /// Its number.
+    /// Its number; [`NONE`](super::NONE) if this architecture has no such call.
     pub sysno: Sysno,
     /// Its name in the kernel's table.
     pub name: &'static str,
@@ -211,8 +212,15 @@ pub(super) enum Beyond {
     Query(Custom),
 }
 
-pub(super) const fn row(number: u32, name: &'static str, operands: &'static [Operand]) -> SyscallRow {
-    SyscallRow { sysno: Sysno(number), name, when: &[], for_recall: false, operands, beyond: Beyond::Nothing }
+pub(super) const fn row(name: &'static str, operands: &'static [Operand]) -> SyscallRow {
+    SyscallRow {
+        sysno: Sysno(number(name)),
+        name,
+        when: &[],
+        for_recall: false,
+        operands,
+        beyond: Beyond::Nothing,
+    }
 }
 
 impl SyscallRow {

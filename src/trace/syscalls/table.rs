@@ -1,5 +1,5 @@
-//! The table: a row for every x86_64 system call that names a file by path, changes one by descriptor, or
-//! changes what later ones mean. Numbers up to Linux 7.0, as in arch/x86/entry/syscalls/syscall_64.tbl.
+//! The table: a row for every system call that names a file by path, changes one by descriptor, or changes what later
+//! ones mean, up to Linux 7.0. Those of one architecture alone are among them.
 //!
 //! Filter, decoding and the choice between notification and ptrace-stop are all derived from it. A condition
 //! (`when`) reads registers only, so that the seccomp program can test it.
@@ -9,9 +9,11 @@
 use super::args::Sysno;
 use super::custom;
 use super::decoded::{Asked, Effect, SocketOperation, Special};
+use super::numbers::{NONE, number};
 use super::open_flags::OpenFlags;
 use super::row::{Act, Condition, Null, SyscallRow, address, at, fd, path, row};
 use super::socket;
+use crate::trace::sys::arch;
 
 const fn has(arg: u8, mask: u32) -> Condition {
     Condition::Has { arg, mask }
@@ -22,7 +24,7 @@ const fn is(arg: u8, value: u32) -> Condition {
 }
 
 /// sendmsg, by which the launch passes the listener of the filter itself.
-pub const SENDMSG: Sysno = Sysno(46);
+pub const SENDMSG: Sysno = Sysno(number("sendmsg"));
 
 /// AT_SYMLINK_FOLLOW.
 const FOLLOW: u32 = 0x400;
@@ -42,168 +44,165 @@ const XATTRS: Effect = Effect::Ask(Asked::Xattrs);
 const RENAME_FROM: Effect = Effect::RenameFrom { exchange: false };
 const RENAME_TO: Effect = Effect::RenameTo { exchange: false, noreplace: false };
 
-/// All rows, by number.
+/// All rows, by the number on x86_64.
 const ROWS: &[SyscallRow] = &[
     // open(path, flags, mode)
-    row(2, "open", &[path(0).act(Act::OpenFlags(1))]),
+    row("open", &[path(0).act(Act::OpenFlags(1))]),
     // stat(path, statbuf)
-    row(4, "stat", &[path(0).does(Effect::Stat)]),
+    row("stat", &[path(0).does(Effect::Stat)]),
     // lstat(path, statbuf)
-    row(6, "lstat", &[path(0).does(Effect::Stat).nofollow()]),
+    row("lstat", &[path(0).does(Effect::Stat).nofollow()]),
     // lseek(fd, offset, whence): SEEK_DATA, SEEK_HOLE
-    row(8, "lseek", &[fd(0).does(Effect::Ask(Asked::Holes))])
+    row("lseek", &[fd(0).does(Effect::Ask(Asked::Holes))])
         .when(&[is(2, libc::SEEK_DATA.unsigned_abs()), is(2, libc::SEEK_HOLE.unsigned_abs())])
         .for_recall(),
     // ioctl(fd, op, argp)
-    row(16, "ioctl", &[]).when(custom::IOCTLS).custom(custom::ioctl),
+    row("ioctl", &[]).when(custom::IOCTLS).custom(custom::ioctl),
     // access(path, mode)
-    row(21, "access", &[path(0)]),
+    row("access", &[path(0)]),
     // connect(sockfd, addr, addrlen)
-    row(42, "connect", &[address(SocketOperation::Connect, 1, 2)]),
+    row("connect", &[address(SocketOperation::Connect, 1, 2)]),
     // sendto(sockfd, buf, size, flags, dest_addr, addrlen)
-    row(44, "sendto", &[address(SocketOperation::Send, 4, 5)]).when(&[Condition::NotNull { arg: 4 }]),
+    row("sendto", &[address(SocketOperation::Send, 4, 5)]).when(&[Condition::NotNull { arg: 4 }]),
     // sendmsg(sockfd, msg, flags)
-    row(SENDMSG.0, "sendmsg", &[]).query(socket::sendmsg),
+    row("sendmsg", &[]).query(socket::sendmsg),
     // recvmsg(sockfd, msg, flags)
-    row(47, "recvmsg", &[]).custom(custom::recvmsg),
+    row("recvmsg", &[]).custom(custom::recvmsg),
     // bind(sockfd, addr, addrlen)
-    row(49, "bind", &[address(SocketOperation::Bind, 1, 2).does(Effect::MakeNode).nofollow()]),
+    row("bind", &[address(SocketOperation::Bind, 1, 2).does(Effect::MakeNode).nofollow()]),
     // clone(flags, stack, parent_tid, child_tid, tls)
-    row(56, "clone", &[]).when(custom::CLONES).custom(custom::clone),
+    row("clone", &[]).when(custom::CLONES).custom(custom::clone),
     // execve(path, argv, envp)
-    row(59, "execve", &[path(0).does(Effect::Execute)]).argv(1),
+    row("execve", &[path(0).does(Effect::Execute)]).argv(1),
     // fcntl(fd, cmd, arg)
-    row(72, "fcntl", &[fd(0).does(Effect::Rewrite)])
+    row("fcntl", &[fd(0).does(Effect::Rewrite)])
         .when(&[Condition::Is { arg: 1, value: libc::F_SETFL.unsigned_abs() }]),
     // truncate(path, length)
-    row(76, "truncate", &[path(0).does(Effect::Truncate)]),
+    row("truncate", &[path(0).does(Effect::Truncate)]),
     // ftruncate(fd, length)
-    row(77, "ftruncate", &[fd(0).does(Effect::Truncate)]),
+    row("ftruncate", &[fd(0).does(Effect::Truncate)]),
     // chdir(path)
-    row(80, "chdir", &[path(0).does(Effect::ChangeDirectory)]),
+    row("chdir", &[path(0).does(Effect::ChangeDirectory)]),
     // fchdir(fd)
-    row(81, "fchdir", &[fd(0).does(Effect::ChangeDirectory)]),
+    row("fchdir", &[fd(0).does(Effect::ChangeDirectory)]),
     // rename(oldpath, newpath)
-    row(82, "rename", &[path(0).does(RENAME_FROM).nofollow(), path(1).does(RENAME_TO).nofollow()]),
+    row("rename", &[path(0).does(RENAME_FROM).nofollow(), path(1).does(RENAME_TO).nofollow()]),
     // mkdir(path, mode)
-    row(83, "mkdir", &[path(0).does(Effect::MakeDirectory).nofollow()]),
+    row("mkdir", &[path(0).does(Effect::MakeDirectory).nofollow()]),
     // rmdir(path)
-    row(84, "rmdir", &[path(0).does(Effect::RemoveDirectory).nofollow()]),
+    row("rmdir", &[path(0).does(Effect::RemoveDirectory).nofollow()]),
     // creat(path, mode)
-    row(85, "creat", &[path(0).does(opened(libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC))]),
+    row("creat", &[path(0).does(opened(libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC))]),
     // link(oldpath, newpath)
     row(
-        86,
         "link",
         &[path(0).does(Effect::HardLinkFrom).nofollow(), path(1).does(Effect::HardLinkTo).nofollow()],
     ),
     // unlink(path)
-    row(87, "unlink", &[path(0).does(Effect::Remove).nofollow()]),
+    row("unlink", &[path(0).does(Effect::Remove).nofollow()]),
     // symlink(target, linkpath)
-    row(88, "symlink", &[path(1).does(Effect::MakeSymlink).nofollow()]),
+    row("symlink", &[path(1).does(Effect::MakeSymlink).nofollow()]),
     // readlink(path, buf, bufsiz)
-    row(89, "readlink", &[path(0).nofollow()]),
+    row("readlink", &[path(0).nofollow()]),
     // chmod(path, mode)
-    row(90, "chmod", &[path(0).does(Effect::Metadata)]),
+    row("chmod", &[path(0).does(Effect::Metadata)]),
     // fchmod(fd, mode)
-    row(91, "fchmod", &[fd(0).does(Effect::Metadata)]),
+    row("fchmod", &[fd(0).does(Effect::Metadata)]),
     // chown(path, owner, group)
-    row(92, "chown", &[path(0).does(Effect::Metadata)]),
+    row("chown", &[path(0).does(Effect::Metadata)]),
     // fchown(fd, owner, group)
-    row(93, "fchown", &[fd(0).does(Effect::Metadata)]),
+    row("fchown", &[fd(0).does(Effect::Metadata)]),
     // lchown(path, owner, group)
-    row(94, "lchown", &[path(0).does(Effect::Metadata).nofollow()]),
+    row("lchown", &[path(0).does(Effect::Metadata).nofollow()]),
     // ptrace(op, pid, addr, data): PTRACE_TRACEME, PTRACE_ATTACH, PTRACE_SEIZE
-    row(101, "ptrace", &[]).when(&[is(0, 0), is(0, 16), is(0, 0x4206)]).special(Special::Ptrace),
-    row(105, "setuid", &[]).special(Special::Credentials),
-    row(106, "setgid", &[]).special(Special::Credentials),
-    row(113, "setreuid", &[]).special(Special::Credentials),
-    row(114, "setregid", &[]).special(Special::Credentials),
-    row(116, "setgroups", &[]).special(Special::Credentials),
-    row(117, "setresuid", &[]).special(Special::Credentials),
-    row(119, "setresgid", &[]).special(Special::Credentials),
-    row(122, "setfsuid", &[]).special(Special::Credentials),
-    row(123, "setfsgid", &[]).special(Special::Credentials),
-    row(126, "capset", &[]).special(Special::Credentials),
+    row("ptrace", &[]).when(&[is(0, 0), is(0, 16), is(0, 0x4206)]).special(Special::Ptrace),
+    row("setuid", &[]).special(Special::Credentials),
+    row("setgid", &[]).special(Special::Credentials),
+    row("setreuid", &[]).special(Special::Credentials),
+    row("setregid", &[]).special(Special::Credentials),
+    row("setgroups", &[]).special(Special::Credentials),
+    row("setresuid", &[]).special(Special::Credentials),
+    row("setresgid", &[]).special(Special::Credentials),
+    row("setfsuid", &[]).special(Special::Credentials),
+    row("setfsgid", &[]).special(Special::Credentials),
+    row("capset", &[]).special(Special::Credentials),
     // utime(path, times)
-    row(132, "utime", &[path(0).does(Effect::Metadata)]),
+    row("utime", &[path(0).does(Effect::Metadata)]),
     // mknod(path, mode, dev)
-    row(133, "mknod", &[path(0).does(Effect::MakeNode).nofollow()]),
+    row("mknod", &[path(0).does(Effect::MakeNode).nofollow()]),
     // uselib(library), gone since Linux 6.16
-    row(134, "uselib", &[path(0).does(opened(libc::O_RDONLY))]),
+    row("uselib", &[path(0).does(opened(libc::O_RDONLY))]),
     // statfs(path, buf)
-    row(137, "statfs", &[path(0)]),
+    row("statfs", &[path(0)]),
     // pivot_root(new_root, put_old)
-    row(155, "pivot_root", &[path(0).does(Effect::MountPoint), path(1).does(Effect::MountPoint)])
+    row("pivot_root", &[path(0).does(Effect::MountPoint), path(1).does(Effect::MountPoint)])
         .special(Special::Namespace),
     // prctl(option, mode, program)
-    row(157, "prctl", &[]).when(&[is(0, custom::SET_SECCOMP)]).custom(custom::install_filter),
+    row("prctl", &[]).when(&[is(0, custom::SET_SECCOMP)]).custom(custom::install_filter),
     // chroot(path)
-    row(161, "chroot", &[path(0).does(Effect::ChangeRoot)]).special(Special::Namespace),
+    row("chroot", &[path(0).does(Effect::ChangeRoot)]).special(Special::Namespace),
     // acct(filename): the kernel opens the file to append to it; null turns accounting off
-    row(163, "acct", &[path(0).does(opened(libc::O_WRONLY | libc::O_APPEND)).null(Null::Nothing)]),
+    row("acct", &[path(0).does(opened(libc::O_WRONLY | libc::O_APPEND)).null(Null::Nothing)]),
     // mount(source, target, filesystemtype, mountflags, data)
-    row(165, "mount", &[path(1).does(Effect::MountPoint)]).custom(custom::mount),
+    row("mount", &[path(1).does(Effect::MountPoint)]).custom(custom::mount),
     // umount2(target, flags)
-    row(166, "umount2", &[path(0).does(Effect::MountPoint).nofollow_if(1, UMOUNT_NOFOLLOW)])
+    row("umount2", &[path(0).does(Effect::MountPoint).nofollow_if(1, UMOUNT_NOFOLLOW)])
         .special(Special::Namespace),
     // swapon(path, swapflags)
-    row(167, "swapon", &[path(0).does(Effect::MountPoint)]),
+    row("swapon", &[path(0).does(Effect::MountPoint)]),
     // swapoff(path)
-    row(168, "swapoff", &[path(0).does(Effect::MountPoint)]),
+    row("swapoff", &[path(0).does(Effect::MountPoint)]),
     // quotactl(op, special, id, addr)
-    row(179, "quotactl", &[path(1).does(Effect::MountPoint).null(Null::Nothing)]).custom(custom::quotactl),
+    row("quotactl", &[path(1).does(Effect::MountPoint).null(Null::Nothing)]).custom(custom::quotactl),
     // setxattr(path, name, value, size, flags)
-    row(188, "setxattr", &[path(0).does(Effect::Metadata)]),
+    row("setxattr", &[path(0).does(Effect::Metadata)]),
     // lsetxattr(path, name, value, size, flags)
-    row(189, "lsetxattr", &[path(0).does(Effect::Metadata).nofollow()]),
+    row("lsetxattr", &[path(0).does(Effect::Metadata).nofollow()]),
     // fsetxattr(fd, name, value, size, flags)
-    row(190, "fsetxattr", &[fd(0).does(Effect::Metadata)]),
+    row("fsetxattr", &[fd(0).does(Effect::Metadata)]),
     // getxattr(path, name, value, size)
-    row(191, "getxattr", &[path(0).does(XATTRS)]),
+    row("getxattr", &[path(0).does(XATTRS)]),
     // lgetxattr(path, name, value, size)
-    row(192, "lgetxattr", &[path(0).does(XATTRS).nofollow()]),
+    row("lgetxattr", &[path(0).does(XATTRS).nofollow()]),
     // fgetxattr(fd, name, value, size)
-    row(193, "fgetxattr", &[fd(0).does(XATTRS)]).for_recall(),
+    row("fgetxattr", &[fd(0).does(XATTRS)]).for_recall(),
     // listxattr(path, list, size)
-    row(194, "listxattr", &[path(0).does(XATTRS)]),
+    row("listxattr", &[path(0).does(XATTRS)]),
     // llistxattr(path, list, size)
-    row(195, "llistxattr", &[path(0).does(XATTRS).nofollow()]),
+    row("llistxattr", &[path(0).does(XATTRS).nofollow()]),
     // flistxattr(fd, list, size)
-    row(196, "flistxattr", &[fd(0).does(XATTRS)]).for_recall(),
+    row("flistxattr", &[fd(0).does(XATTRS)]).for_recall(),
     // removexattr(path, name)
-    row(197, "removexattr", &[path(0).does(Effect::Metadata)]),
+    row("removexattr", &[path(0).does(Effect::Metadata)]),
     // lremovexattr(path, name)
-    row(198, "lremovexattr", &[path(0).does(Effect::Metadata).nofollow()]),
+    row("lremovexattr", &[path(0).does(Effect::Metadata).nofollow()]),
     // fremovexattr(fd, name)
-    row(199, "fremovexattr", &[fd(0).does(Effect::Metadata)]),
+    row("fremovexattr", &[fd(0).does(Effect::Metadata)]),
     // utimes(path, times)
-    row(235, "utimes", &[path(0).does(Effect::Metadata)]),
+    row("utimes", &[path(0).does(Effect::Metadata)]),
     // inotify_add_watch(fd, path, mask)
     row(
-        254,
         "inotify_add_watch",
         &[path(1).act(Act::QueryFlags(2, libc::IN_ONLYDIR)).nofollow_if(2, libc::IN_DONT_FOLLOW)],
     ),
     // openat(dirfd, path, flags, mode)
-    row(257, "openat", &[at(0, 1).act(Act::OpenFlags(2))]),
+    row("openat", &[at(0, 1).act(Act::OpenFlags(2))]),
     // mkdirat(dirfd, path, mode)
-    row(258, "mkdirat", &[at(0, 1).does(Effect::MakeDirectory).nofollow()]),
+    row("mkdirat", &[at(0, 1).does(Effect::MakeDirectory).nofollow()]),
     // mknodat(dirfd, path, mode, dev)
-    row(259, "mknodat", &[at(0, 1).does(Effect::MakeNode).nofollow()]),
+    row("mknodat", &[at(0, 1).does(Effect::MakeNode).nofollow()]),
     // fchownat(dirfd, path, owner, group, flags)
-    row(260, "fchownat", &[at(0, 1).does(Effect::Metadata).at_flags(4)]),
+    row("fchownat", &[at(0, 1).does(Effect::Metadata).at_flags(4)]),
     // futimesat(dirfd, path, times)
-    row(261, "futimesat", &[at(0, 1).does(Effect::Metadata).null(Null::Descriptor)]),
+    row("futimesat", &[at(0, 1).does(Effect::Metadata).null(Null::Descriptor)]),
     // newfstatat(dirfd, path, statbuf, flags)
-    row(262, "newfstatat", &[at(0, 1).does(Effect::Stat).at_flags(3).null(Null::Empty)]),
+    row("newfstatat", &[at(0, 1).does(Effect::Stat).at_flags(3).null(Null::Empty)]),
     // unlinkat(dirfd, path, flags)
-    row(263, "unlinkat", &[at(0, 1).act(Act::RemoveFlags(2)).nofollow()]),
+    row("unlinkat", &[at(0, 1).act(Act::RemoveFlags(2)).nofollow()]),
     // renameat(olddirfd, oldpath, newdirfd, newpath)
-    row(264, "renameat", &[at(0, 1).does(RENAME_FROM).nofollow(), at(2, 3).does(RENAME_TO).nofollow()]),
+    row("renameat", &[at(0, 1).does(RENAME_FROM).nofollow(), at(2, 3).does(RENAME_TO).nofollow()]),
     // linkat(olddirfd, oldpath, newdirfd, newpath, flags)
     row(
-        265,
         "linkat",
         &[
             at(0, 1).does(Effect::HardLinkFrom).follow_if(4, FOLLOW).empty_if(4, EMPTY_PATH),
@@ -211,27 +210,26 @@ const ROWS: &[SyscallRow] = &[
         ],
     ),
     // symlinkat(target, newdirfd, linkpath)
-    row(266, "symlinkat", &[at(1, 2).does(Effect::MakeSymlink).nofollow()]),
+    row("symlinkat", &[at(1, 2).does(Effect::MakeSymlink).nofollow()]),
     // readlinkat(dirfd, path, buf, bufsiz): an empty path names a symlink opened with O_PATH
-    row(267, "readlinkat", &[at(0, 1).nofollow().may_be_symlink()]),
+    row("readlinkat", &[at(0, 1).nofollow().may_be_symlink()]),
     // fchmodat(dirfd, path, mode)
-    row(268, "fchmodat", &[at(0, 1).does(Effect::Metadata)]),
+    row("fchmodat", &[at(0, 1).does(Effect::Metadata)]),
     // faccessat(dirfd, path, mode)
-    row(269, "faccessat", &[at(0, 1)]),
+    row("faccessat", &[at(0, 1)]),
     // unshare(flags)
-    row(272, "unshare", &[]).when(&[has(0, custom::CLONE_NAMESPACE)]).special(Special::Namespace),
+    row("unshare", &[]).when(&[has(0, custom::CLONE_NAMESPACE)]).special(Special::Namespace),
     // utimensat(dirfd, path, times, flags)
-    row(280, "utimensat", &[at(0, 1).does(Effect::Metadata).at_flags(3).null(Null::Descriptor)]),
+    row("utimensat", &[at(0, 1).does(Effect::Metadata).at_flags(3).null(Null::Descriptor)]),
     // fallocate(fd, mode, offset, size): FALLOC_FL_KEEP_SIZE alone changes no byte
-    row(285, "fallocate", &[fd(0).does(Effect::Rewrite)])
+    row("fallocate", &[fd(0).does(Effect::Rewrite)])
         .when(&[has(1, !libc::FALLOC_FL_KEEP_SIZE.unsigned_abs())]),
     // recvmmsg(sockfd, msgvec, vlen, flags, timeout)
-    row(299, "recvmmsg", &[]).custom(custom::recvmmsg),
+    row("recvmmsg", &[]).custom(custom::recvmmsg),
     // fanotify_init(flags, event_f_flags)
-    row(300, "fanotify_init", &[]).custom(custom::fanotify_init),
+    row("fanotify_init", &[]).custom(custom::fanotify_init),
     // fanotify_mark(fanotify_fd, flags, mask, dirfd, path)
     row(
-        301,
         "fanotify_mark",
         &[at(3, 4)
             .act(Act::QueryFlags(1, libc::FAN_MARK_ONLYDIR))
@@ -239,40 +237,38 @@ const ROWS: &[SyscallRow] = &[
             .null(Null::Nothing)],
     ),
     // name_to_handle_at(dirfd, path, handle, mount_id, flags)
-    row(303, "name_to_handle_at", &[at(0, 1).follow_if(4, FOLLOW).empty_if(4, EMPTY_PATH)]),
+    row("name_to_handle_at", &[at(0, 1).follow_if(4, FOLLOW).empty_if(4, EMPTY_PATH)]),
     // open_by_handle_at(mount_fd, handle, flags)
-    row(304, "open_by_handle_at", &[]).custom(custom::open_by_handle_at),
+    row("open_by_handle_at", &[]).custom(custom::open_by_handle_at),
     // sendmmsg(sockfd, msgvec, vlen, flags)
-    row(307, "sendmmsg", &[]).query(socket::sendmmsg),
+    row("sendmmsg", &[]).query(socket::sendmmsg),
     // setns(fd, nstype)
-    row(308, "setns", &[]).special(Special::Namespace),
+    row("setns", &[]).special(Special::Namespace),
     // process_vm_writev(pid, local_iov, liovcnt, remote_iov, riovcnt, flags): the memory may be a shared
     // mapping of a file, in a process outside the tree
-    row(311, "process_vm_writev", &[]).special(Special::Unmodelled),
+    row("process_vm_writev", &[]).special(Special::Unmodelled),
     // renameat2(olddirfd, oldpath, newdirfd, newpath, flags)
     row(
-        316,
         "renameat2",
         &[at(0, 1).act(Act::RenameFromFlags(4)).nofollow(), at(2, 3).act(Act::RenameToFlags(4)).nofollow()],
     ),
     // seccomp(operation, flags, args)
-    row(317, "seccomp", &[]).when(&[is(0, libc::SECCOMP_SET_MODE_FILTER)]).custom(custom::install_filter),
+    row("seccomp", &[]).when(&[is(0, libc::SECCOMP_SET_MODE_FILTER)]).custom(custom::install_filter),
     // bpf(cmd, attr, size): BPF_OBJ_PIN, BPF_OBJ_GET
-    row(321, "bpf", &[]).when(&[is(0, custom::BPF_OBJ_PIN), is(0, custom::BPF_OBJ_GET)]).custom(custom::bpf),
+    row("bpf", &[]).when(&[is(0, custom::BPF_OBJ_PIN), is(0, custom::BPF_OBJ_GET)]).custom(custom::bpf),
     // execveat(dirfd, path, argv, envp, flags)
-    row(322, "execveat", &[at(0, 1).act(Act::ExecuteFlags(4)).at_flags(4)]).argv(2),
+    row("execveat", &[at(0, 1).act(Act::ExecuteFlags(4)).at_flags(4)]).argv(2),
     // pwritev2(fd, iov, iovcnt, pos_l, pos_h, flags)
-    row(328, "pwritev2", &[fd(0).does(Effect::Rewrite)]).when(&[has(5, RWF_NOAPPEND)]),
+    row("pwritev2", &[fd(0).does(Effect::Rewrite)]).when(&[has(5, RWF_NOAPPEND)]),
     // statx(dirfd, path, flags, mask, statxbuf)
-    row(332, "statx", &[at(0, 1).act(Act::StatMask(3)).at_flags(2).null(Null::Empty)]),
+    row("statx", &[at(0, 1).act(Act::StatMask(3)).at_flags(2).null(Null::Empty)]),
     // io_uring_setup(entries, params)
-    row(425, "io_uring_setup", &[]).special(Special::IoUring),
+    row("io_uring_setup", &[]).special(Special::IoUring),
     // open_tree(dirfd, path, flags)
-    row(428, "open_tree", &[at(0, 1).at_flags(2)]).custom(custom::open_tree),
+    row("open_tree", &[at(0, 1).at_flags(2)]).custom(custom::open_tree),
     // move_mount(from_dirfd, from_path, to_dirfd, to_path, flags):
     // MOVE_MOUNT_F_SYMLINKS, F_EMPTY_PATH, T_SYMLINKS, T_EMPTY_PATH
     row(
-        429,
         "move_mount",
         &[
             at(0, 1).does(Effect::MountPoint).follow_if(4, 0x01).empty_if(4, 0x04),
@@ -281,70 +277,71 @@ const ROWS: &[SyscallRow] = &[
     )
     .special(Special::Namespace),
     // fsconfig(fd, cmd, key, value, aux)
-    row(431, "fsconfig", &[]).when(custom::FSCONFIGS).custom(custom::fsconfig),
+    row("fsconfig", &[]).when(custom::FSCONFIGS).custom(custom::fsconfig),
     // fsmount(fs_fd, flags, attr_flags): makes a mount that only a descriptor names
-    row(432, "fsmount", &[]).special(Special::Namespace),
+    row("fsmount", &[]).special(Special::Namespace),
     // fspick(dirfd, path, flags): FSPICK_SYMLINK_NOFOLLOW, FSPICK_EMPTY_PATH
-    row(433, "fspick", &[at(0, 1).does(Effect::MountPoint).nofollow_if(2, 0x2).empty_if(2, 0x8)]),
+    row("fspick", &[at(0, 1).does(Effect::MountPoint).nofollow_if(2, 0x2).empty_if(2, 0x8)]),
     // clone3(cl_args, size): its flags are in memory
-    row(435, "clone3", &[]).custom(custom::clone3),
+    row("clone3", &[]).custom(custom::clone3),
     // openat2(dirfd, path, how, size)
-    row(437, "openat2", &[at(0, 1).act(Act::OpenHow(2, 3))]),
+    row("openat2", &[at(0, 1).act(Act::OpenHow(2, 3))]),
     // pidfd_getfd(pidfd, targetfd, flags)
-    row(438, "pidfd_getfd", &[]).special(Special::UnnamedOpen { open: None }),
+    row("pidfd_getfd", &[]).special(Special::UnnamedOpen { open: None }),
     // faccessat2(dirfd, path, mode, flags)
-    row(439, "faccessat2", &[at(0, 1).at_flags(3)]),
+    row("faccessat2", &[at(0, 1).at_flags(3)]),
     // mount_setattr(dirfd, path, flags, attr, size)
-    row(442, "mount_setattr", &[at(0, 1).does(Effect::MountPoint).at_flags(2)]).special(Special::Namespace),
+    row("mount_setattr", &[at(0, 1).does(Effect::MountPoint).at_flags(2)]).special(Special::Namespace),
     // landlock_restrict_self(ruleset_fd, flags): from here on the kernel denies more than the credentials
     // tell
-    row(446, "landlock_restrict_self", &[]).special(Special::Landlock),
+    row("landlock_restrict_self", &[]).special(Special::Landlock),
     // fchmodat2(dirfd, path, mode, flags)
-    row(452, "fchmodat2", &[at(0, 1).does(Effect::Metadata).at_flags(3)]),
+    row("fchmodat2", &[at(0, 1).does(Effect::Metadata).at_flags(3)]),
     // setxattrat(dirfd, path, at_flags, name, args, size)
-    row(463, "setxattrat", &[at(0, 1).does(Effect::Metadata).at_flags(2).null(Null::Empty)]),
+    row("setxattrat", &[at(0, 1).does(Effect::Metadata).at_flags(2).null(Null::Empty)]),
     // getxattrat(dirfd, path, at_flags, name, args, size)
-    row(464, "getxattrat", &[at(0, 1).does(XATTRS).at_flags(2).null(Null::Empty)]),
+    row("getxattrat", &[at(0, 1).does(XATTRS).at_flags(2).null(Null::Empty)]),
     // listxattrat(dirfd, path, at_flags, list, size)
-    row(465, "listxattrat", &[at(0, 1).does(XATTRS).at_flags(2).null(Null::Empty)]),
+    row("listxattrat", &[at(0, 1).does(XATTRS).at_flags(2).null(Null::Empty)]),
     // removexattrat(dirfd, path, at_flags, name)
-    row(466, "removexattrat", &[at(0, 1).does(Effect::Metadata).at_flags(2).null(Null::Empty)]),
+    row("removexattrat", &[at(0, 1).does(Effect::Metadata).at_flags(2).null(Null::Empty)]),
     // open_tree_attr(dirfd, path, flags, attr, size)
-    row(467, "open_tree_attr", &[at(0, 1).at_flags(2)]).custom(custom::open_tree),
+    row("open_tree_attr", &[at(0, 1).at_flags(2)]).custom(custom::open_tree),
     // file_getattr(dirfd, path, attr, size, at_flags)
-    row(468, "file_getattr", &[at(0, 1).does(Effect::Ask(Asked::InodeFlags)).at_flags(4).null(Null::Empty)]),
+    row("file_getattr", &[at(0, 1).does(Effect::Ask(Asked::InodeFlags)).at_flags(4).null(Null::Empty)]),
     // file_setattr(dirfd, path, attr, size, at_flags)
-    row(469, "file_setattr", &[at(0, 1).does(Effect::Metadata).at_flags(4).null(Null::Empty)]),
+    row("file_setattr", &[at(0, 1).does(Effect::Metadata).at_flags(4).null(Null::Empty)]),
 ];
-
-/// The newest syscall that the table knows: rseq_slice_yield of Linux 7.0.
-pub const LAST: Sysno = Sysno(471);
-
-/// The numbers that some kernel uses, with a row or without: up to uprobe, and from pidfd_send_signal on.
-/// Those between are left for new syscalls of this architecture alone.
-const KNOWN: [std::ops::RangeInclusive<u32>; 2] = [0..=336, 424..=LAST.0];
 
 /// Whether the table knows the number `sysno`, with a row or without.
 ///
 /// An unknown one is [`Special::Unmodelled`].
 pub fn is_known(sysno: Sysno) -> bool {
-    KNOWN.iter().any(|stretch| stretch.contains(&sysno.0))
+    arch::KNOWN.iter().any(|stretch| stretch.contains(&sysno.0))
 }
 
-/// All rows, by number: what the documentation lists and the seccomp program is made of.
-pub fn rows() -> &'static [SyscallRow] {
+/// The rows of the calls that there are here: what the seccomp program is made of.
+pub fn rows() -> impl Iterator<Item = &'static SyscallRow> {
+    ROWS.iter().filter(|row| row.sysno.0 != NONE)
+}
+
+/// The rows of all architectures: what the documentation lists.
+pub fn all_rows() -> &'static [SyscallRow] {
     ROWS
 }
 
-const NONE: u8 = u8::MAX;
+const NO_ROW: u8 = u8::MAX;
 
 /// Where each number's row is in [`ROWS`].
 static INDEX: [u8; 512] = {
-    assert!(ROWS.len() < NONE as usize);
-    let mut index = [NONE; 512];
+    assert!(ROWS.len() < NO_ROW as usize);
+    let mut index = [NO_ROW; 512];
     let mut at: u8 = 0;
     while (at as usize) < ROWS.len() {
-        index[ROWS[at as usize].sysno.0 as usize] = at;
+        let number = ROWS[at as usize].sysno.0;
+        if number != NONE {
+            index[number as usize] = at;
+        }
         at += 1;
     }
     index

@@ -1,0 +1,140 @@
+//! What depends on the architecture, for aarch64: the numbers of system calls and the registers.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ops::RangeInclusive;
+
+use libc::user_regs_struct;
+
+use super::process::{Tid, check};
+use crate::trace::syscalls::Numbers;
+
+/// AUDIT_ARCH_AARCH64, the architecture of native system calls.
+pub const AUDIT_ARCH: u32 = 0xc000_00b7;
+
+/// No bit of a number marks a call of another ABI: those of 32 bits have an architecture of their own.
+pub const FOREIGN_BIT: u32 = 0;
+
+/// The numbers that some kernel uses: up to kexec_file_load without the places for other architectures, and from
+/// pidfd_send_signal on.
+pub const KNOWN: [RangeInclusive<u32>; 3] = [0..=243, 260..=294, 424..=471];
+
+/// There is no vfork(2): clone(2) has its flags.
+pub const VFORK: Option<u64> = None;
+
+/// Whether a tracer can make the kernel restart a call that a signal has interrupted, whatever the signal's action.
+/// Without that a notification can't be answered as if nobody had seen the call. Here the kernel has prepared the
+/// restart already when the tracer sees the signal, and takes it back for a handler without SA_RESTART
+/// (`do_signal` of arch/arm64/kernel/signal.c).
+pub const CAN_FORCE_RESTART: bool = false;
+
+/// Whether the register of the first argument still has it when the call has ended: it has the result.
+pub const KEEPS_FIRST_ARGUMENT: bool = false;
+
+/// The number of a system call here.
+pub const fn number(of: &Numbers) -> u32 {
+    of.aarch64
+}
+
+/// An address as the kernel reads it: without the tag in its upper byte (Documentation/arch/arm64/tagged-address-abi.rst).
+pub const fn untagged(address: u64) -> u64 {
+    address & 0x00ff_ffff_ffff_ffff
+}
+
+/// How far the instruction pointer is past the instruction that caused a signal, by the bytes before it: after a
+/// system call that a filter traps. At a breakpoint it is not past it.
+pub fn past_fault(signal: i32, before: [u8; 4]) -> u64 {
+    const SVC: [u8; 4] = 0xd400_0001_u32.to_le_bytes();
+    if signal == libc::SIGSYS && before == SVC { 4 } else { 0 }
+}
+
+/// NT_PRSTATUS: the general registers (elf.h).
+const GENERAL: libc::c_int = 1;
+/// NT_ARM_SYSTEM_CALL: the number of the system call alone.
+const NUMBER: libc::c_int = 0x404;
+
+/// The registers of a thread in ptrace-stop.
+#[derive(Debug)]
+pub struct Registers {
+    general: user_regs_struct,
+    number: i32,
+}
+
+impl Registers {
+    /// Those of `tid` (PTRACE_GETREGSET).
+    pub fn of(tid: Tid) -> io::Result<Registers> {
+        Ok(Registers { general: get(tid, GENERAL)?, number: get(tid, NUMBER)? })
+    }
+
+    /// The number of the last system call.
+    pub fn number(&self) -> u64 {
+        i64::from(self.number).cast_unsigned()
+    }
+
+    /// Its arguments, until it ends: then the result is where the first one was.
+    pub fn arguments(&self) -> [u64; 6] {
+        let [arguments @ .., _] = *self.general.regs.first_chunk::<7>().expect("31 registers");
+        arguments
+    }
+
+    /// Its result, once it has ended: -errno where it failed.
+    pub fn result(&self) -> i64 {
+        self.general.regs[0].cast_signed()
+    }
+
+    /// The address of the next instruction.
+    pub fn instruction_pointer(&self) -> u64 {
+        self.general.pc
+    }
+}
+
+/// Skips the call at whose entry a thread is: it returns `result`.
+pub fn skip(tid: Tid, result: i64) -> io::Result<()> {
+    set(tid, NUMBER, &-1_i32)?;
+    set_result(tid, result)
+}
+
+/// Changes the first argument of the call at whose entry a thread is.
+pub fn set_first_argument(tid: Tid, value: u64) -> io::Result<()> {
+    change(tid, |registers| registers.regs[0] = value)
+}
+
+/// Changes the result of a call.
+pub fn set_result(tid: Tid, result: i64) -> io::Result<()> {
+    change(tid, |registers| registers.regs[0] = result.cast_unsigned())
+}
+
+/// Changes the address of the next instruction.
+pub fn set_instruction_pointer(tid: Tid, address: u64) -> io::Result<()> {
+    change(tid, |registers| registers.pc = address)
+}
+
+fn change(tid: Tid, change: impl FnOnce(&mut user_regs_struct)) -> io::Result<()> {
+    let mut registers = get(tid, GENERAL)?;
+    change(&mut registers);
+    set(tid, GENERAL, &registers)
+}
+
+/// Register sets, which any bytes are.
+trait Set: Copy {}
+
+impl Set for user_regs_struct {}
+impl Set for i32 {}
+
+/// Reads a register set (PTRACE_GETREGSET).
+fn get<S: Set>(tid: Tid, kind: libc::c_int) -> io::Result<S> {
+    let mut registers = MaybeUninit::<S>::zeroed();
+    let mut into = libc::iovec { iov_base: registers.as_mut_ptr().cast(), iov_len: size_of::<S>() };
+    // SAFETY: the kernel writes at most the length of the one set there.
+    check(unsafe { libc::ptrace(libc::PTRACE_GETREGSET, tid.0, kind, &raw mut into) })?;
+    // SAFETY: all-zeroes is valid, and the kernel filled a prefix.
+    Ok(unsafe { registers.assume_init() })
+}
+
+/// Writes a register set (PTRACE_SETREGSET).
+fn set<S: Set>(tid: Tid, kind: libc::c_int, registers: &S) -> io::Result<()> {
+    let base = std::ptr::from_ref(registers).cast_mut().cast();
+    let from = libc::iovec { iov_base: base, iov_len: size_of::<S>() };
+    // SAFETY: the kernel reads at most the length of the one set there.
+    check(unsafe { libc::ptrace(libc::PTRACE_SETREGSET, tid.0, kind, &raw const from) }).map(drop)
+}

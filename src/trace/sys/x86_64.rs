@@ -1,0 +1,115 @@
+//! What depends on the architecture, for x86_64: the numbers of system calls and the registers.
+
+use std::io;
+use std::mem::{MaybeUninit, offset_of};
+use std::ops::RangeInclusive;
+
+use libc::user_regs_struct;
+
+use super::process::{Tid, check};
+use crate::trace::syscalls::Numbers;
+
+/// AUDIT_ARCH_X86_64, the architecture of native system calls.
+pub const AUDIT_ARCH: u32 = 0xc000_003e;
+
+/// The bit of a number that marks a call of another ABI, x32.
+pub const FOREIGN_BIT: u32 = 0x4000_0000;
+
+/// The numbers that some kernel uses: up to uprobe, and from pidfd_send_signal on. Those between are left for new
+/// calls of this architecture alone.
+pub const KNOWN: [RangeInclusive<u32>; 2] = [0..=336, 424..=471];
+
+/// vfork(2).
+pub const VFORK: Option<u64> = Some(libc::SYS_vfork.cast_unsigned());
+
+/// Whether a tracer can make the kernel restart a call that a signal has interrupted, whatever the signal's action.
+/// Without that a notification can't be answered as if nobody had seen the call.
+pub const CAN_FORCE_RESTART: bool = true;
+
+/// Whether the register of the first argument still has it when the call has ended.
+pub const KEEPS_FIRST_ARGUMENT: bool = true;
+
+/// The number of a system call here.
+pub const fn number(of: &Numbers) -> u32 {
+    of.x86_64
+}
+
+/// An address as the kernel reads it.
+pub const fn untagged(address: u64) -> u64 {
+    address
+}
+
+/// How far the instruction pointer is past the instruction that caused a signal, by the bytes before it: after a
+/// breakpoint, and after a system call that a filter traps.
+pub fn past_fault(signal: i32, before: [u8; 4]) -> u64 {
+    const BREAKPOINT: u8 = 0xcc;
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    match (signal, before) {
+        (libc::SIGTRAP, [.., BREAKPOINT]) => 1,
+        (libc::SIGSYS, [_, _, last @ ..]) if last == SYSCALL => 2,
+        _ => 0,
+    }
+}
+
+/// The registers of a thread in ptrace-stop.
+#[derive(Debug)]
+pub struct Registers(user_regs_struct);
+
+impl Registers {
+    /// Those of `tid` (PTRACE_GETREGS).
+    pub fn of(tid: Tid) -> io::Result<Registers> {
+        let mut registers = MaybeUninit::<user_regs_struct>::zeroed();
+        // SAFETY: the kernel writes one user_regs_struct there.
+        check(unsafe { libc::ptrace(libc::PTRACE_GETREGS, tid.0, 0usize, registers.as_mut_ptr()) })?;
+        // SAFETY: all-zeroes is valid, and the kernel filled it.
+        Ok(Registers(unsafe { registers.assume_init() }))
+    }
+
+    /// The number of the last system call.
+    pub fn number(&self) -> u64 {
+        self.0.orig_rax
+    }
+
+    /// Its arguments.
+    pub fn arguments(&self) -> [u64; 6] {
+        let at = &self.0;
+        [at.rdi, at.rsi, at.rdx, at.r10, at.r8, at.r9]
+    }
+
+    /// Its result so far: -errno where it failed.
+    pub fn result(&self) -> i64 {
+        self.0.rax.cast_signed()
+    }
+
+    /// The address of the next instruction.
+    pub fn instruction_pointer(&self) -> u64 {
+        self.0.rip
+    }
+}
+
+/// Skips the call at whose entry a thread is: it returns `result`.
+pub fn skip(tid: Tid, result: i64) -> io::Result<()> {
+    set(tid, offset_of!(user_regs_struct, orig_rax), u64::MAX)?;
+    set_result(tid, result)
+}
+
+/// Changes the first argument of the call at whose entry a thread is.
+pub fn set_first_argument(tid: Tid, value: u64) -> io::Result<()> {
+    set(tid, offset_of!(user_regs_struct, rdi), value)
+}
+
+/// Changes the result of a call.
+pub fn set_result(tid: Tid, result: i64) -> io::Result<()> {
+    set(tid, offset_of!(user_regs_struct, rax), result.cast_unsigned())
+}
+
+/// Changes the address of the next instruction.
+pub fn set_instruction_pointer(tid: Tid, address: u64) -> io::Result<()> {
+    set(tid, offset_of!(user_regs_struct, rip), address)
+}
+
+/// Writes a register, by its place in `struct user` (PTRACE_POKEUSER).
+fn set(tid: Tid, offset: usize, value: u64) -> io::Result<()> {
+    // SAFETY: the offset lies in `struct user`, and the value is an integer.
+    check(unsafe { libc::ptrace(libc::PTRACE_POKEUSER, tid.0, offset, value) }).map(drop)
+}
