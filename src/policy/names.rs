@@ -29,6 +29,8 @@ pub struct FileNames<'a> {
     paths: HashMap<Inode, Vec<&'a [u8]>>,
     /// The other path of each rename, and on which side it has the file.
     renamed: HashMap<&'a [u8], Vec<(&'a [u8], Side)>>,
+    /// The other path of each hard link that was made.
+    linked: HashMap<&'a [u8], Vec<&'a [u8]>>,
     /// The paths that only a rule names.
     by_rule: HashMap<Inode, Vec<&'a [u8]>>,
     /// The inodes whose content or attributes were changed.
@@ -90,7 +92,7 @@ impl<'a> FileNames<'a> {
         }
     }
 
-    /// Notes the renames of a record, and whether its file was changed in place.
+    /// Notes the renames and hard links of a record, and whether its file was changed in place.
     fn note(&mut self, record: &'a FileRecord) {
         let path = record.path.as_slice();
         let renames =
@@ -100,6 +102,10 @@ impl<'a> FileNames<'a> {
                 self.renamed.entry(to).or_default().push((from, Side::Before));
                 self.renamed.entry(from).or_default().push((to, Side::After));
             }
+        }
+        for from in record.linked_from.iter().map(Vec::as_slice) {
+            self.linked.entry(path).or_default().push(from);
+            self.linked.entry(from).or_default().push(path);
         }
         if let Some(inode) = self.inodes.get(&(path, Side::Before)).copied() {
             *self.before.entry(inode).or_default() += 1;
@@ -128,10 +134,17 @@ impl<'a> FileNames<'a> {
                     there.or(inode),
                 ))
             });
+            // Which of the files that a path had it was linked to, its inodes do not tell.
+            let former = self.linked.get(path).into_iter().flatten().flat_map(|path| {
+                Side::BOTH.map(|side| {
+                    let (path, side, there) = node(path, side);
+                    (path, side, inode.or(there))
+                })
+            });
             let links =
                 inode.filter(|inode| expanded.insert(*inode)).and_then(|inode| self.paths.get(&inode));
             let links = links.into_iter().flatten().flat_map(|path| Side::BOTH.map(|side| node(path, side)));
-            let more = renamed.chain(links.filter(|(.., there)| *there == inode));
+            let more = renamed.chain(former).chain(links.filter(|(.., there)| *there == inode));
             found.extend(more.filter(|node| seen.insert(*node)));
             at += 1;
         }

@@ -570,6 +570,8 @@ pub struct FileRecord {
     pub renamed_from: Option<Vec<u8>>,
     /// The path that this one was renamed to.
     pub renamed_to: Option<Vec<u8>>,
+    /// The paths of whose files it was made a hard link.
+    pub linked_from: Vec<Vec<u8>>,
     /// Its state before the first observation.
     pub before: State,
     /// Its state after the last process had ended.
@@ -604,6 +606,7 @@ impl FileRecord {
             changed_between_us: None,
             renamed_from: None,
             renamed_to: None,
+            linked_from: Vec::new(),
             before,
             after,
             git: None,

@@ -273,6 +273,7 @@ impl Link {
         record.changed_by_name |= later.changed_by_name;
         // A process or another name means nothing in another recording.
         (record.renamed_from, record.renamed_to, record.process_count) = (None, None, None);
+        record.linked_from.clear();
         record.processes.clear();
         record.uses.clear();
         (record.after, record.git_after) = (later.after, later.git_after);

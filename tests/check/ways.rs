@@ -244,6 +244,24 @@ fn a_rule_that_names_a_file_means_it_by_any_name() {
             ("mv linked x; cat x", ["--deny-read", "../secret"], &["deny-read secret read"]),
             ("ln ../d/secret h; cat h", ["--deny-read", "../d/secret"], &["deny-read d/secret read"]),
             ("ln ../d/secret h; cat h", ["--deny-read", "../d/*"], &["deny-read d/secret read"]),
+            // That is gone at the end, or another file.
+            ("ln ../d/secret h; cat h; rm h", ["--deny-read", "../d/secret"], &["deny-read d/secret read"]),
+            ("ln ../d/secret h; cat h; rm h", ["--deny-read", "../d/*"], &["deny-read d/secret read"]),
+            (
+                "echo x > h; ln -f ../d/secret h; cat h; rm h; echo y > h",
+                ["--deny-read", "../d/*"],
+                &["deny-read d/secret read"],
+            ),
+            (
+                "ln ../d/secret h; ln h g; rm h; mv g e; cat e; rm e",
+                ["--deny-read", "../d/*"],
+                &["deny-read d/secret read"],
+            ),
+            (
+                "ln ../d/secret h; cat h; echo x > y; ln y z; mv y h",
+                ["--deny-read", "../d/*"],
+                &["deny-read d/secret read"],
+            ),
             // Renamed and back, and away.
             (
                 "mv ../secret x; cat x; mv x ../secret",

@@ -415,8 +415,13 @@ impl Recording {
                         self.renamed(process, from, to);
                     }
                     parts => {
-                        for part in parts {
+                        for part in &mut *parts {
                             self.apply_part(caller, process, part, result);
+                        }
+                        if let [from, to] = parts
+                            && from.effect == Effect::HardLinkFrom
+                        {
+                            self.connect_link(&from.classification, &to.classification);
                         }
                     }
                 }

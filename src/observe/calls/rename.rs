@@ -220,6 +220,13 @@ impl Recording {
         }
     }
 
+    /// Has the record of a hard link tell of which file: at the end it may be gone.
+    pub fn connect_link(&mut self, from: &Classification, to: &Classification) {
+        if let (Classification::Recorded(from), Classification::Recorded(to)) = (from, to) {
+            self.ledger.names.note_linked(*from, *to);
+        }
+    }
+
     fn move_beneath(&mut self, process: ProcessId, from: &mut Part, to: &Part) {
         for moved in std::mem::take(&mut from.moved) {
             let path = [to.path.as_slice(), &moved.relative].concat();

@@ -88,6 +88,7 @@ impl Files<'_> {
             changed_between_us: self.ledger.change_times.as_ref().and_then(|times| times.get(&id).copied()),
             renamed_from: path_of(names.renamed_from(id)),
             renamed_to: path_of(names.renamed_to(id)),
+            linked_from: names.linked_from(id).iter().filter_map(|other| path_of(Some(*other))).collect(),
             before: if matches!(after, After::NotKept) { State::NotKept } else { self.before(name) },
             after: self.after(id, name, after),
             git: name.git.as_ref().map(|facts| git_status(self.repositories, facts, &path)),

@@ -223,6 +223,8 @@ pub struct Names {
     /// Which name a rename moved to each, and to which one it moved each.
     renamed_from: HashMap<NameId, NameId, foldhash::fast::RandomState>,
     renamed_to: HashMap<NameId, NameId, foldhash::fast::RandomState>,
+    /// The names of whose files each was made another name.
+    linked_from: HashMap<NameId, Vec<NameId>, foldhash::fast::RandomState>,
     hasher: foldhash::fast::RandomState,
 }
 
@@ -282,6 +284,19 @@ impl Names {
     /// The name that a rename moved this to.
     pub fn renamed_to(&self, name: NameId) -> Option<NameId> {
         self.renamed_to.get(&name).copied()
+    }
+
+    /// Notes that `to` was made another name of the file at `from`.
+    pub fn note_linked(&mut self, from: NameId, to: NameId) {
+        let known = self.linked_from.entry(to).or_default();
+        if !known.contains(&from) {
+            known.push(from);
+        }
+    }
+
+    /// The names of whose files this was made another name.
+    pub fn linked_from(&self, name: NameId) -> &[NameId] {
+        self.linked_from.get(&name).map_or(&[], Vec::as_slice)
     }
 
     /// The name `path`, if it is known.

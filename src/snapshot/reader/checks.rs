@@ -52,6 +52,9 @@ pub fn check(manifest: &Manifest) -> Result<HashMap<Box<str>, Wanted>, Error> {
         for renamed in [&record.renamed_from, &record.renamed_to].into_iter().flatten() {
             check_absolute(renamed, "a renamed path")?;
         }
+        for linked in &record.linked_from {
+            check_absolute(linked, "the path of a hard link")?;
+        }
         for git in [&record.git, &record.git_after].into_iter().flatten() {
             check_git(git)?;
         }

@@ -173,11 +173,12 @@ impl WithheldContents {
 }
 
 fn is_secret(record: &FileRecord, secrets: &Secrets, contents: &Contents) -> bool {
-    let names = [Some(&record.path), record.renamed_from.as_ref(), record.renamed_to.as_ref()];
+    let renamed = [&record.renamed_from, &record.renamed_to].into_iter().flatten();
+    let mut names = std::iter::once(&record.path).chain(renamed).chain(&record.linked_from);
     // What is named like one and can't be read may be one.
     let has = |sign| recorded_sign(record, contents, sign).unwrap_or(sign != ContentSign::Key);
     let has_content = Side::BOTH.into_iter().any(|side| file(record, side).is_some());
-    names.into_iter().flatten().any(|path| secrets.is_secret(path, |sign| has_content && has(sign)))
+    names.any(|path| secrets.is_secret(path, |sign| has_content && has(sign)))
 }
 
 /// Whether the recorded content of a file, before or after, has such a sign; none if that is unknown.

@@ -455,6 +455,9 @@ struct FileWire {
     renamed_from_bytes: Option<Exact>,
     renamed_to: Option<String>,
     renamed_to_bytes: Option<Exact>,
+    #[serde(default)]
+    linked_from: Vec<String>,
+    linked_from_bytes: Option<Vec<Exact>>,
     before: Option<State>,
     after: Option<State>,
     git: Option<GitStatus>,
@@ -483,6 +486,7 @@ impl FileWire {
             changed_between_us: self.changed_between_us,
             renamed_from: bytes_some("renamed_from", self.renamed_from, self.renamed_from_bytes)?,
             renamed_to: bytes_some("renamed_to", self.renamed_to, self.renamed_to_bytes)?,
+            linked_from: list("linked_from", self.linked_from, self.linked_from_bytes)?,
             before,
             after,
             git: self.git,

@@ -543,7 +543,7 @@ prop_compose! {
         uses in prop::collection::vec((any::<u32>(), prop::sample::select(&Operation::ALL[..]), maybe(path_bytes())), 0..3),
         processes: Vec<u32>, process_count: Option<u32>, (inherited, changed_by_name, mount_point, changed_between_us) in any::<(bool, bool, bool, Option<(u64, u64)>)>(),
         looks in prop::collection::vec(prop::sample::select(&Look::ALL[..]), 0..3),
-        (renamed_from, renamed_to) in (maybe(path_bytes()), maybe(path_bytes())),
+        (renamed_from, renamed_to, linked_from) in (maybe(path_bytes()), maybe(path_bytes()), prop::collection::vec(path_bytes(), 0..3)),
         (before, after) in (any_state().boxed(), any_state().boxed()),
         (git, git_after) in (maybe(any_git()).boxed(), maybe(any_git()).boxed()),
     ) -> FileRecord {
@@ -551,7 +551,7 @@ prop_compose! {
         let seen = looks.into_iter().fold(Seen::NOTHING, Seen::with);
         let uses = uses.into_iter();
         let uses = uses.map(|(process, operation, exe)| PathUse { process, operations: operation.into(), exe }).collect();
-        FileRecord { path, is_git_state: false, operations, processes, uses, seen, process_count, inherited, changed_by_name, mount_point, changed_between_us, renamed_from, renamed_to,
+        FileRecord { path, is_git_state: false, operations, processes, uses, seen, process_count, inherited, changed_by_name, mount_point, changed_between_us, renamed_from, renamed_to, linked_from,
                      before, after, git, git_after }
     }
 }

@@ -355,6 +355,9 @@ fn file<M: SerializeMap>(object: &mut JsonObject<M>, file: &FileRecord) -> Resul
     object.put_some("changed_between_us", &file.changed_between_us)?;
     object.text_some("renamed_from", &file.renamed_from)?;
     object.text_some("renamed_to", &file.renamed_to)?;
+    if !file.linked_from.is_empty() {
+        object.texts("linked_from", &file.linked_from)?;
+    }
     if !file.is_without_states() {
         object.put("before", &file.before)?;
         object.put("after", &file.after)?;
