@@ -1,6 +1,6 @@
 //! Traces a tree of threads. Knows syscalls, registers and memory; no files, no snapshots.
 //!
-//! - [`syscalls`]: what each system call of x86_64 means: the one table, and decoding by it. Pure.
+//! - [`syscalls`]: what each system call means: the one table, and decoding by it. Pure.
 //! - [`filter`]: the seccomp program that the table determines. Pure.
 //! - `foreign_filter`: filters that the tree installs itself.
 //! - [`memory`]: reading strings and structures from a tracee.

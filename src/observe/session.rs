@@ -561,7 +561,9 @@ impl Session {
             _ => {}
         }
         let traits = self.traits_of(caller.tgid);
-        if !may_change(decoded, traits.in_foreign_mount_namespace) && !moves_others(decoded, traits) {
+        if !may_change(decoded, traits.in_foreign_mount_namespace)
+            && !moves_others(decoded, caller.tgid, traits)
+        {
             return Decision::Continue;
         }
         self.end_jobs(|_| true);

@@ -31,6 +31,8 @@ pub struct FileNames<'a> {
     renamed: HashMap<&'a [u8], Vec<(&'a [u8], Side)>>,
     /// The other path of each hard link that was made.
     linked: HashMap<&'a [u8], Vec<&'a [u8]>>,
+    /// The paths at which hard links were made.
+    links: HashSet<&'a [u8]>,
     /// The paths that only a rule names.
     by_rule: HashMap<Inode, Vec<&'a [u8]>>,
     /// The inodes whose content or attributes were changed.
@@ -104,6 +106,7 @@ impl<'a> FileNames<'a> {
             }
         }
         for from in record.linked_from.iter().map(Vec::as_slice) {
+            self.links.insert(path);
             self.linked.entry(path).or_default().push(from);
             self.linked.entry(from).or_default().push(path);
         }
@@ -121,6 +124,14 @@ impl<'a> FileNames<'a> {
     pub fn others(&self, path: &'a [u8]) -> Vec<&'a [u8]> {
         let node = |path, side| (path, side, self.inodes.get(&(path, side)).copied());
         let mut found = Side::BOTH.map(|side| node(path, side)).to_vec();
+        if self.has_one_file(path) {
+            let one = found.iter().find_map(|(.., inode)| *inode);
+            found.iter_mut().for_each(|(.., inode)| *inode = one);
+        } else {
+            // A link that was here for a while was a file that neither side has.
+            let linked = self.linked.get(path).into_iter().flatten();
+            found.extend(linked.flat_map(|path| Side::BOTH.map(|side| node(path, side))));
+        }
         let mut seen: HashSet<_> = found.iter().copied().collect();
         let mut expanded: HashSet<Inode> = HashSet::new();
         let mut at = 0;
@@ -134,17 +145,17 @@ impl<'a> FileNames<'a> {
                     there.or(inode),
                 ))
             });
-            // Which of the files that a path had it was linked to, its inodes do not tell.
-            let former = self.linked.get(path).into_iter().flatten().flat_map(|path| {
-                Side::BOTH.map(|side| {
-                    let (path, side, there) = node(path, side);
-                    (path, side, inode.or(there))
-                })
+            // A path that had one file alone was linked as that.
+            let linked = self.linked.get(path).into_iter().flatten();
+            let linked = linked.flat_map(|path| Side::BOTH.map(|side| node(path, side)));
+            let linked = linked.filter_map(|(path, side, there)| {
+                let is_possible = there.is_none() || inode.is_none() || there == inode;
+                (is_possible || !self.has_one_file(path)).then_some((path, side, inode.or(there)))
             });
             let links =
                 inode.filter(|inode| expanded.insert(*inode)).and_then(|inode| self.paths.get(&inode));
             let links = links.into_iter().flatten().flat_map(|path| Side::BOTH.map(|side| node(path, side)));
-            let more = renamed.chain(former).chain(links.filter(|(.., there)| *there == inode));
+            let more = renamed.chain(linked).chain(links.filter(|(.., there)| *there == inode));
             found.extend(more.filter(|node| seen.insert(*node)));
             at += 1;
         }
@@ -153,6 +164,13 @@ impl<'a> FileNames<'a> {
         names.sort_unstable();
         names.dedup();
         names
+    }
+
+    /// Whether a path had one file alone, as far as its states, renames and links tell.
+    fn has_one_file(&self, path: &[u8]) -> bool {
+        let [before, after] = Side::BOTH.map(|side| self.inodes.get(&(path, side)));
+        let is_one = before.is_none() || after.is_none() || before == after;
+        is_one && !self.renamed.contains_key(path) && !self.links.contains(path)
     }
 
     /// The other names of a changed file that only rules know.

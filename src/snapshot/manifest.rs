@@ -570,7 +570,7 @@ pub struct FileRecord {
     pub renamed_from: Option<Vec<u8>>,
     /// The path that this one was renamed to.
     pub renamed_to: Option<Vec<u8>>,
-    /// The paths of whose files it was made a hard link.
+    /// The paths from which hard links were made here.
     pub linked_from: Vec<Vec<u8>>,
     /// Its state before the first observation.
     pub before: State,

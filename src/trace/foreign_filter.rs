@@ -9,7 +9,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use super::memory::{Memory, RemoteAddr};
-use super::sys::{Stopped, Tid, TraceeMemory};
+use super::sys::{Stopped, Tid, TraceeMemory, arch};
 
 /// The most instructions that a program may have (BPF_MAXINSNS, bpf(4)).
 const MAX_INSTRUCTIONS: u16 = 4096;
@@ -74,7 +74,10 @@ fn without_trace(instructions: &[u8]) -> Option<Vec<u8>> {
 
 /// Writes to a tracee's memory, read-only pages included (proc_pid_mem(5)).
 fn write(tid: Tid, address: u64, bytes: &[u8]) -> io::Result<()> {
-    OpenOptions::new().write(true).open(format!("/proc/{tid}/mem"))?.write_all_at(bytes, address)
+    OpenOptions::new()
+        .write(true)
+        .open(format!("/proc/{tid}/mem"))?
+        .write_all_at(bytes, arch::untagged(address))
 }
 
 #[cfg(test)]

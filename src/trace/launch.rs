@@ -159,7 +159,8 @@ impl Launching {
     }
 }
 
-/// Whether notifications are fast (Linux 6.6), their messages of a known size, and interrupted calls as untraced.
+/// Whether notifications can be used: they are fast (Linux 6.6), their messages have a known size, and interrupted calls
+/// end as they would untraced.
 pub fn has_notifications() -> bool {
     let name = rustix::system::uname();
     let release = name.release().to_string_lossy();

@@ -144,7 +144,12 @@ fn pidfd_of_leader(tid: Tid, tgid: Tid) -> io::Result<Option<OwnedFd>> {
 fn repeat_fault(tracee: &Stopped, signal: i32) -> io::Result<()> {
     let at = tracee.registers()?.instruction_pointer();
     let mut before = [0; 4];
-    let is_read = TraceeMemory(tracee.tid()).read_exact(RemoteAddr(at.wrapping_sub(4)), &mut before).is_ok();
+    // The instruction may be at the beginning of the first page.
+    let memory = TraceeMemory(tracee.tid());
+    let is_read = [4, 2, 1].into_iter().any(|length: u8| {
+        let bytes = &mut before[4 - usize::from(length)..];
+        memory.read_exact(RemoteAddr(at.wrapping_sub(length.into())), bytes).is_ok()
+    });
     let length = if is_read { arch::past_fault(signal, before) } else { 0 };
     if length > 0 { tracee.set_instruction_pointer(at - length) } else { Ok(()) }
 }

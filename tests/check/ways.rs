@@ -224,7 +224,7 @@ fn what_our_own_program_changed_in_a_recording_is_not_known() {
 fn found_by_rule(user: User, script: &str, rules: &[&str]) -> (i32, Vec<String>) {
     let place = Place::of(user);
     place.prepare(
-        "echo s > ../secret; ln ../secret ../alias; ln ../secret linked; mkdir ../d; echo s > ../d/secret",
+        "echo s > ../secret; ln ../secret ../alias; ln ../secret linked; mkdir ../d; echo s > ../d/secret; echo o > own",
     );
     if user == User::Nobody {
         give_away(place.base());
@@ -258,6 +258,11 @@ fn a_rule_that_names_a_file_means_it_by_any_name() {
                 &["deny-read d/secret read"],
             ),
             (
+                "rm own; ln ../d/secret own; cat own; rm own; echo y > own",
+                ["--deny-read", "../d/*"],
+                &["deny-read d/secret read"],
+            ),
+            (
                 "ln ../d/secret h; cat h; echo x > y; ln y z; mv y h",
                 ["--deny-read", "../d/*"],
                 &["deny-read d/secret read"],
@@ -283,6 +288,7 @@ fn a_rule_that_names_a_file_means_it_by_any_name() {
             ("chmod 600 linked", ["--deny-write", "../secret"], &["deny-write secret metadata"]),
             ("mv linked x; echo x >> x", ["--deny-write", "../secret"], &["deny-write secret write"]),
             // Other files, and names that come and go.
+            ("echo x > a; ln a h; cat a; rm h; ln ../secret h; rm h", ["--deny-read", "../secret"], &[]),
             ("mv linked x; rm x; echo x > linked", ["--deny-write", "../secret"], &[]),
             ("echo x > y; cat y; mv y linked", ["--deny-read", "../secret"], &[]),
             ("echo x > t; mv t linked; echo y > t; mv t other; cat linked", ["--deny-read", "other"], &[]),

@@ -418,9 +418,8 @@ impl Recording {
                         for part in &mut *parts {
                             self.apply_part(caller, process, part, result);
                         }
-                        if let [from, to] = parts
-                            && from.effect == Effect::HardLinkFrom
-                        {
+                        let from = parts.iter().find(|part| part.effect == Effect::HardLinkFrom);
+                        if let (Some(from), Some(to)) = (from, parts.last()) {
                             self.connect_link(&from.classification, &to.classification);
                         }
                     }

@@ -220,7 +220,7 @@ impl Recording {
         }
     }
 
-    /// Has the record of a hard link tell of which file: at the end it may be gone.
+    /// Notes in the record of a hard link which file it was made from: the link may be gone at the end.
     pub fn connect_link(&mut self, from: &Classification, to: &Classification) {
         if let (Classification::Recorded(from), Classification::Recorded(to)) = (from, to) {
             self.ledger.names.note_linked(*from, *to);

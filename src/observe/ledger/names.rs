@@ -223,7 +223,7 @@ pub struct Names {
     /// Which name a rename moved to each, and to which one it moved each.
     renamed_from: HashMap<NameId, NameId, foldhash::fast::RandomState>,
     renamed_to: HashMap<NameId, NameId, foldhash::fast::RandomState>,
-    /// The names of whose files each was made another name.
+    /// The names from which hard links were made at each.
     linked_from: HashMap<NameId, Vec<NameId>, foldhash::fast::RandomState>,
     hasher: foldhash::fast::RandomState,
 }
@@ -286,7 +286,7 @@ impl Names {
         self.renamed_to.get(&name).copied()
     }
 
-    /// Notes that `to` was made another name of the file at `from`.
+    /// Notes that a hard link was made from `from` at `to`.
     pub fn note_linked(&mut self, from: NameId, to: NameId) {
         let known = self.linked_from.entry(to).or_default();
         if !known.contains(&from) {
@@ -294,7 +294,7 @@ impl Names {
         }
     }
 
-    /// The names of whose files this was made another name.
+    /// The names from which hard links were made here.
     pub fn linked_from(&self, name: NameId) -> &[NameId] {
         self.linked_from.get(&name).map_or(&[], Vec::as_slice)
     }

@@ -14,7 +14,7 @@ use crate::observe::processes::ProcessTraits;
 use crate::snapshot::Exec;
 use crate::trace::observer::{Caller, Decision, Observer as _, SyscallEntry};
 use crate::trace::sys::Tid;
-use crate::trace::syscalls::{Access, DecodedSyscall, Effect, FileRef, Special};
+use crate::trace::syscalls::{DecodedSyscall, Effect, FileRef, Special};
 
 /// How long after its last change an edit is over.
 const QUIET: Duration = Duration::from_secs(2);
@@ -140,10 +140,13 @@ pub(super) fn may_change(decoded: &DecodedSyscall, in_foreign_mount_namespace: b
     changes || brings_files
 }
 
-/// Whether a call may change the working directory from which another thread's call in flight starts.
-pub(super) fn moves_others(decoded: &DecodedSyscall, traits: ProcessTraits) -> bool {
-    let moves = |access: &Access| access.effect == Effect::ChangeDirectory;
-    traits.shares_paths() && decoded.accesses.iter().any(moves)
+/// Whether a call may change the working directory from which another thread's call in flight starts. A child of vfork(2)
+/// shares memory and has a working directory of its own.
+pub(super) fn moves_others(decoded: &DecodedSyscall, process: Tid, traits: ProcessTraits) -> bool {
+    let has_threads =
+        || std::fs::read_dir(format!("/proc/{process}/task")).is_ok_and(|threads| threads.count() > 1);
+    decoded.accesses.iter().any(|access| access.effect == Effect::ChangeDirectory)
+        && (traits.shares_working_directory || traits.shares_memory && has_threads())
 }
 
 fn is_device(path: &[u8]) -> bool {

@@ -28,7 +28,7 @@ pub const VFORK: Option<u64> = None;
 /// (`do_signal` of arch/arm64/kernel/signal.c).
 pub const CAN_FORCE_RESTART: bool = false;
 
-/// Whether the register of the first argument still has it when the call has ended: it has the result.
+/// Whether the register of the first argument is unchanged after the call. Here it holds the result.
 pub const KEEPS_FIRST_ARGUMENT: bool = false;
 
 /// The number of a system call here.
@@ -44,8 +44,11 @@ pub const fn untagged(address: u64) -> u64 {
 /// How far the instruction pointer is past the instruction that caused a signal, by the bytes before it: after a
 /// system call that a filter traps. At a breakpoint it is not past it.
 pub fn past_fault(signal: i32, before: [u8; 4]) -> u64 {
-    const SVC: [u8; 4] = 0xd400_0001_u32.to_le_bytes();
-    if signal == libc::SIGSYS && before == SVC { 4 } else { 0 }
+    /// SVC with any number, which Linux ignores.
+    const SVC: u32 = 0xd400_0001;
+    const NUMBER: u32 = 0xffff << 5;
+    let is_call = u32::from_le_bytes(before) & !NUMBER == SVC;
+    if signal == libc::SIGSYS && is_call { 4 } else { 0 }
 }
 
 /// NT_PRSTATUS: the general registers (elf.h).

@@ -26,7 +26,7 @@ pub const VFORK: Option<u64> = Some(libc::SYS_vfork.cast_unsigned());
 /// Without that a notification can't be answered as if nobody had seen the call.
 pub const CAN_FORCE_RESTART: bool = true;
 
-/// Whether the register of the first argument still has it when the call has ended.
+/// Whether the register of the first argument is unchanged after the call.
 pub const KEEPS_FIRST_ARGUMENT: bool = true;
 
 /// The number of a system call here.

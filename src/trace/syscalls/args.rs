@@ -33,6 +33,3 @@ pub(super) fn address(args: &Args, arg: u8) -> RemoteAddr {
 pub(super) fn descriptor(args: &Args, arg: u8) -> i32 {
     low(args, arg).cast_signed()
 }
-
-/// The largest structure that the kernel takes: a page.
-pub(super) const STRUCT_MAX: u64 = 4096;

@@ -1,7 +1,7 @@
 //! Syscalls whose arguments no operand can express: flags in memory, structures, a command that selects what
 //! the other arguments are. Each function adds to what its row's operands yield.
 
-use super::args::{Args, STRUCT_MAX, address, descriptor, low, low_half};
+use super::args::{Args, address, descriptor, low, low_half};
 use super::decoded::{Access, Asked, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, Special};
 use super::open_flags::OpenFlags;
 use super::row::Condition;
@@ -25,7 +25,7 @@ pub(super) fn clone(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -
 /// The flags of clone3 are the first field of `struct clone_args`.
 pub(super) fn clone3(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     const FIRST_VERSION: u64 = 64;
-    if (FIRST_VERSION..=STRUCT_MAX).contains(&args[1]) {
+    if args[1] >= FIRST_VERSION {
         let mut flags = [0; 8];
         memory.read_exact(address(args, 0), &mut flags)?;
         decoded.special = clone_flags(low_half(u64::from_ne_bytes(flags)), true);

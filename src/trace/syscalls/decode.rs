@@ -5,7 +5,7 @@
 //! decoded as if it succeeded: its result tells. Neighbours: `row.rs` defines the rows, `custom.rs` decodes
 //! what they can't express.
 
-use super::args::{Args, STRUCT_MAX, Sysno, address, descriptor, low, low_half};
+use super::args::{Args, Sysno, address, descriptor, low, low_half};
 use super::decoded::{Access, Asked, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, SocketUse, Special};
 use super::open_flags::{OpenFlags, follows};
 use super::row::{Act, Beyond, Empty, Follow, NamedBy, Null, Operand, SyscallRow};
@@ -207,19 +207,20 @@ struct OpenHow {
 }
 
 /// Reads `struct open_how` (flags, mode, resolve); none where openat2 fails with EINVAL or E2BIG because of
-/// its size.
+/// its size. Of a structure longer than any kernel knows, the end is not read: many kernels accept it.
 fn open_how(args: &Args, how: u8, size: u8, memory: &dyn Memory) -> Result<Option<OpenHow>, Fault> {
-    const FIRST_VERSION: u64 = 24;
+    const FIRST_VERSION: usize = 24;
     let (addr, size) = (address(args, how), args[usize::from(size)]);
-    if !(FIRST_VERSION..=STRUCT_MAX).contains(&size) {
+    let mut bytes = [0; 4096];
+    let size = usize::try_from(size).unwrap_or(usize::MAX).min(bytes.len());
+    if size < FIRST_VERSION {
         return Ok(None);
     }
-    let mut bytes = [0; 4096];
-    let bytes = &mut bytes[..usize::try_from(size).unwrap_or(0)];
+    let bytes = &mut bytes[..size];
     memory.read_exact(addr, bytes)?;
     let (words, _) = bytes.as_chunks::<8>();
     let (flags, resolve) = (u64::from_ne_bytes(words[0]), u64::from_ne_bytes(words[2]));
-    if bytes[24..].iter().any(|&byte| byte != 0) {
+    if bytes[FIRST_VERSION..].iter().any(|&byte| byte != 0) {
         return Ok(None);
     }
     let (open, follow) = (OpenFlags::from_raw(low_half(flags)), follows(low_half(flags)));

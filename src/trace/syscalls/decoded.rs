@@ -208,7 +208,7 @@ pub enum Special {
     },
     /// A number that the table does not know, or a syscall that is only counted.
     Unmodelled,
-    /// A syscall of another ABI: i386 by int 0x80, x32.
+    /// A syscall of another ABI: of 32 bits, x32.
     Compat,
 }
 
