@@ -24,7 +24,7 @@ use nix::errno::Errno as Error;
 use nix::sys::signal::killpg;
 use nix::unistd::{Pid, getpgid};
 
-use self::edits::{Edit, Edits, may_change, moves_others};
+use self::edits::{Edit, Edits, changes_shared_directory, may_change};
 use super::calls::changes::Pending;
 use super::calls::inherited::{self, InheritedFile};
 use super::calls::own_program::Yielded;
@@ -562,7 +562,7 @@ impl Session {
         }
         let traits = self.traits_of(caller.tgid);
         if !may_change(decoded, traits.in_foreign_mount_namespace)
-            && !moves_others(decoded, caller.tgid, traits)
+            && !changes_shared_directory(decoded, caller.tgid, traits)
         {
             return Decision::Continue;
         }

@@ -32,7 +32,7 @@ pub struct FileNames<'a> {
     /// The other path of each hard link that was made.
     linked: HashMap<&'a [u8], Vec<&'a [u8]>>,
     /// The paths at which hard links were made.
-    links: HashSet<&'a [u8]>,
+    made_as_links: HashSet<&'a [u8]>,
     /// The paths that only a rule names.
     by_rule: HashMap<Inode, Vec<&'a [u8]>>,
     /// The inodes whose content or attributes were changed.
@@ -106,7 +106,7 @@ impl<'a> FileNames<'a> {
             }
         }
         for from in record.linked_from.iter().map(Vec::as_slice) {
-            self.links.insert(path);
+            self.made_as_links.insert(path);
             self.linked.entry(path).or_default().push(from);
             self.linked.entry(from).or_default().push(path);
         }
@@ -128,7 +128,7 @@ impl<'a> FileNames<'a> {
             let one = found.iter().find_map(|(.., inode)| *inode);
             found.iter_mut().for_each(|(.., inode)| *inode = one);
         } else {
-            // A link that was here for a while was a file that neither side has.
+            // A hard link that was here for a while may have been a file of neither state.
             let linked = self.linked.get(path).into_iter().flatten();
             found.extend(linked.flat_map(|path| Side::BOTH.map(|side| node(path, side))));
         }
@@ -145,7 +145,7 @@ impl<'a> FileNames<'a> {
                     there.or(inode),
                 ))
             });
-            // A path that had one file alone was linked as that.
+            // If a path only ever had one file, the link was to that file.
             let linked = self.linked.get(path).into_iter().flatten();
             let linked = linked.flat_map(|path| Side::BOTH.map(|side| node(path, side)));
             let linked = linked.filter_map(|(path, side, there)| {
@@ -166,11 +166,11 @@ impl<'a> FileNames<'a> {
         names
     }
 
-    /// Whether a path had one file alone, as far as its states, renames and links tell.
+    /// Whether a path only ever had one file, as far as its states, renames and links tell.
     fn has_one_file(&self, path: &[u8]) -> bool {
         let [before, after] = Side::BOTH.map(|side| self.inodes.get(&(path, side)));
         let is_one = before.is_none() || after.is_none() || before == after;
-        is_one && !self.renamed.contains_key(path) && !self.links.contains(path)
+        is_one && !self.renamed.contains_key(path) && !self.made_as_links.contains(path)
     }
 
     /// The other names of a changed file that only rules know.

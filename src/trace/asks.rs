@@ -5,7 +5,7 @@
 //! they do. Neighbours: `filter.rs` makes such calls stop, `tracer.rs` reports them.
 
 use super::memory::{Fault, Memory, RemoteAddr};
-use super::syscalls::{Args, Condition, NONE, number};
+use super::syscalls::{Args, Condition, Index, NONE, number};
 
 /// What a call asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -184,6 +184,17 @@ const ROWS: &[Row] = &[
     (number("listmount"), ALWAYS, |_, _| plain(Ask::System)),
 ];
 
+/// Where each number's row is in [`ROWS`].
+static INDEX: Index = {
+    let mut index = Index::EMPTY;
+    let mut at: u8 = 0;
+    while (at as usize) < ROWS.len() {
+        index.add(ROWS[at as usize].0, at);
+        at += 1;
+    }
+    index
+};
+
 /// The calls that there are here.
 pub fn rows() -> impl Iterator<Item = &'static Row> {
     ROWS.iter().filter(|(number, ..)| *number != NONE)
@@ -238,7 +249,7 @@ fn group_or_process(args: &Args, of_process: i32) -> Ask {
 
 /// What the call with these registers asks for; none if nothing, or if its arguments can't be read, at which it fails.
 pub fn asked(call: u64, args: &Args, memory: &dyn Memory) -> Option<Ask> {
-    let (_, when, decode) = rows().find(|(number, ..)| u64::from(*number) == call)?;
+    let (_, when, decode) = ROWS[INDEX.find(call)?];
     let matters = when.is_empty() || when.iter().any(|condition| condition.holds(args));
     matters.then(|| decode(args, memory).ok().flatten()).flatten()
 }

@@ -3,7 +3,7 @@
 //! They matter only for descriptors from before the launch, and only where that is asked for. Neighbours: `filter.rs`
 //! makes such calls stop, `tracer.rs` reports them.
 
-use super::syscalls::{Args, NONE, number};
+use super::syscalls::{Args, Index, NONE, number};
 
 /// fcntl(2): F_GETFD and F_SETFD say nothing of what a descriptor stands for.
 const FCNTL: u32 = number("fcntl");
@@ -98,6 +98,17 @@ const USES: [(u32, &[u8]); 81] = [
     (number("file_getattr"), &[0]),
 ];
 
+/// Where each number's row is in [`USES`].
+static INDEX: Index = {
+    let mut index = Index::EMPTY;
+    let mut at: u8 = 0;
+    while (at as usize) < USES.len() {
+        index.add(USES[at as usize].0, at);
+        at += 1;
+    }
+    index
+};
+
 /// The calls that there are here, and which registers have descriptors.
 pub fn uses() -> impl Iterator<Item = (u32, &'static [u8])> {
     USES.iter().copied().filter(|(number, _)| *number != NONE)
@@ -105,7 +116,7 @@ pub fn uses() -> impl Iterator<Item = (u32, &'static [u8])> {
 
 /// The descriptor among `watched` that the call uses.
 pub fn used(call: u64, args: &Args, watched: &[u32]) -> Option<u32> {
-    let (_, registers) = uses().find(|(number, _)| u64::from(*number) == call)?;
+    let (_, registers) = USES[INDEX.find(call)?];
     // Whether it is closed at an exec is no matter of the file.
     let harmless = match u32::try_from(call) {
         Ok(FCNTL) => [libc::F_GETFD, libc::F_SETFD].map(i32::cast_unsigned),

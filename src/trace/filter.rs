@@ -51,7 +51,7 @@ impl Actions {
 
 /// Makes the program.
 ///
-/// It checks the architecture first, since the numbers of calls of 32 bits are others. x32 numbers have
+/// It checks the architecture first, since 32-bit calls have other numbers. x32 numbers have
 /// bit 30; they stop, as all numbers above the table do, except negative ones.
 ///
 /// A sendmsg with `pass` in the register of a sixth argument, which it has not, runs unobserved: nobody can answer
@@ -117,7 +117,7 @@ fn asking() -> Vec<Instruction> {
 }
 
 /// The first of the numbers that no kernel will ever have. They run unobserved: when such a call stops by a filter, the
-/// kernel takes it for one that the tracer has skipped, and on aarch64 it then returns its first argument (but for -1).
+/// kernel takes it for one that the tracer has skipped, and on aarch64 it then returns its first argument, except for -1.
 const NEGATIVE: u32 = 1 << 31;
 
 /// What the program does with a number.

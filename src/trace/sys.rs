@@ -5,12 +5,11 @@
 //! no name there. Neighbours: `launch.rs` starts the tree with these, `tracer.rs` follows it.
 #![allow(unsafe_code)]
 
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+compile_error!("this architecture is not supported yet: see CONTRIBUTING.md, \"Add an architecture\"");
+
 #[cfg_attr(target_arch = "x86_64", path = "sys/x86_64.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "sys/aarch64.rs")]
-#[cfg_attr(
-    not(any(target_arch = "x86_64", target_arch = "aarch64")),
-    doc = compile_error!("no architecture that this program knows: CONTRIBUTING.md, \"Add an architecture\"")
-)]
 pub mod arch;
 mod descriptors;
 mod process;

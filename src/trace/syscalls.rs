@@ -29,8 +29,8 @@ pub use decoded::{
     Access, Accesses, Asked, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, SocketOperation, SocketUse,
     Special,
 };
-pub use numbers::{LAST, NONE, Numbers, number};
+pub use numbers::{Index, LAST, NONE, Numbers, is_known, number};
 pub use open_flags::OpenFlags;
 pub use row::{Condition, ReadOnly, SyscallRow};
 pub use socket::may_wait_for_peer;
-pub use table::{SENDMSG, all_rows, find as row, is_known, rows};
+pub use table::{SENDMSG, all_rows, find as row, rows};

@@ -200,6 +200,10 @@ fn harms() -> Vec<(&'static str, Harm)> {
             "a rename from nowhere",
             record(|_, manifest| file(manifest, "/gone")["renamed_to"] = json!("../x")),
         ),
+        (
+            "a hard link from nowhere",
+            record(|_, manifest| file(manifest, "/gone")["linked_from"] = json!(["../x"])),
+        ),
         ("a start in a relative directory", record(|_, manifest| manifest["start_cwd"] = json!("x/y"))),
         ("a newer format", record(|_, manifest| manifest["format_version"] = json!(3))),
         ("no files", record(|_, manifest| drop(manifest.as_object_mut().unwrap().remove("files")))),

@@ -13,6 +13,7 @@ use crate::observe::finish::Settled;
 use crate::observe::processes::ProcessTraits;
 use crate::snapshot::Exec;
 use crate::trace::observer::{Caller, Decision, Observer as _, SyscallEntry};
+use crate::trace::proc_status::ProcStatus;
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::{DecodedSyscall, Effect, FileRef, Special};
 
@@ -140,11 +141,17 @@ pub(super) fn may_change(decoded: &DecodedSyscall, in_foreign_mount_namespace: b
     changes || brings_files
 }
 
-/// Whether a call may change the working directory from which another thread's call in flight starts. A child of vfork(2)
-/// shares memory and has a working directory of its own.
-pub(super) fn moves_others(decoded: &DecodedSyscall, process: Tid, traits: ProcessTraits) -> bool {
-    let has_threads =
-        || std::fs::read_dir(format!("/proc/{process}/task")).is_ok_and(|threads| threads.count() > 1);
+/// Whether a call changes a working directory that others share, from which one of their calls in flight may start. A child
+/// of vfork(2) shares memory, but not the working directory.
+pub(super) fn changes_shared_directory(
+    decoded: &DecodedSyscall,
+    process: Tid,
+    traits: ProcessTraits,
+) -> bool {
+    let has_threads = || {
+        ProcStatus::of(process)
+            .is_some_and(|status| status.line("Threads:").is_some_and(|count| count != "1"))
+    };
     decoded.accesses.iter().any(|access| access.effect == Effect::ChangeDirectory)
         && (traits.shares_working_directory || traits.shares_memory && has_threads())
 }

@@ -2,7 +2,6 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::ops::RangeInclusive;
 
 use libc::user_regs_struct;
 
@@ -15,17 +14,12 @@ pub const AUDIT_ARCH: u32 = 0xc000_00b7;
 /// No bit of a number marks a call of another ABI: those of 32 bits have an architecture of their own.
 pub const FOREIGN_BIT: u32 = 0;
 
-/// The numbers that some kernel uses: up to kexec_file_load without the places for other architectures, and from
-/// pidfd_send_signal on.
-pub const KNOWN: [RangeInclusive<u32>; 3] = [0..=243, 260..=294, 424..=471];
-
 /// There is no vfork(2): clone(2) has its flags.
 pub const VFORK: Option<u64> = None;
 
 /// Whether a tracer can make the kernel restart a call that a signal has interrupted, whatever the signal's action.
-/// Without that a notification can't be answered as if nobody had seen the call. Here the kernel has prepared the
-/// restart already when the tracer sees the signal, and takes it back for a handler without SA_RESTART
-/// (`do_signal` of arch/arm64/kernel/signal.c).
+/// If not, a command can notice notifications. Here the kernel has already prepared the restart when the tracer sees the
+/// signal, and cancels it for a handler without SA_RESTART (`do_signal` in arch/arm64/kernel/signal.c).
 pub const CAN_FORCE_RESTART: bool = false;
 
 /// Whether the register of the first argument is unchanged after the call. Here it holds the result.

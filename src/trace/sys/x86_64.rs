@@ -2,7 +2,6 @@
 
 use std::io;
 use std::mem::{MaybeUninit, offset_of};
-use std::ops::RangeInclusive;
 
 use libc::user_regs_struct;
 
@@ -15,15 +14,11 @@ pub const AUDIT_ARCH: u32 = 0xc000_003e;
 /// The bit of a number that marks a call of another ABI, x32.
 pub const FOREIGN_BIT: u32 = 0x4000_0000;
 
-/// The numbers that some kernel uses: up to uprobe, and from pidfd_send_signal on. Those between are left for new
-/// calls of this architecture alone.
-pub const KNOWN: [RangeInclusive<u32>; 2] = [0..=336, 424..=471];
-
 /// vfork(2).
 pub const VFORK: Option<u64> = Some(libc::SYS_vfork.cast_unsigned());
 
 /// Whether a tracer can make the kernel restart a call that a signal has interrupted, whatever the signal's action.
-/// Without that a notification can't be answered as if nobody had seen the call.
+/// If not, a command can notice notifications.
 pub const CAN_FORCE_RESTART: bool = true;
 
 /// Whether the register of the first argument is unchanged after the call.

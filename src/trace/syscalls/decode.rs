@@ -7,6 +7,7 @@
 
 use super::args::{Args, Sysno, address, descriptor, low, low_half};
 use super::decoded::{Access, Asked, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, SocketUse, Special};
+use super::numbers::is_known;
 use super::open_flags::{OpenFlags, follows};
 use super::row::{Act, Beyond, Empty, Follow, NamedBy, Null, Operand, SyscallRow};
 use super::socket::{socket_use, unix_path};
@@ -33,7 +34,7 @@ pub fn interpret(arch: u32, number: u64, args: &Args, memory: &dyn Memory) -> In
     }
     let sysno = Sysno::from_register(number);
     match sysno.and_then(table::find) {
-        None if sysno.is_some_and(table::is_known) => Interpretation::Irrelevant,
+        None if sysno.is_some_and(is_known) => Interpretation::Irrelevant,
         None => Interpretation::Relevant("a call newer than the table", special(Special::Unmodelled)),
         Some(row) if !row.applies(args) => Interpretation::Irrelevant,
         Some(row) => match decode(row, args, memory) {

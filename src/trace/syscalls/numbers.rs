@@ -20,8 +20,66 @@ pub struct Numbers {
 /// No number of any call.
 pub const NONE: u32 = u32::MAX;
 
-/// The newest system call: rseq_slice_yield of Linux 7.0.
-pub const LAST: Sysno = Sysno(471);
+/// Room for all numbers of all architectures.
+const ROOM: usize = 512;
+
+/// Which numbers some call has here. Those between are left for new calls of one architecture alone.
+static KNOWN: [bool; ROOM] = {
+    let mut known = [false; ROOM];
+    let mut at = 0;
+    while at < CALLS.len() {
+        let number = arch::number(&CALLS[at]);
+        if number != NONE {
+            known[number as usize] = true;
+        }
+        at += 1;
+    }
+    known
+};
+
+/// The highest number that a call has here.
+pub const LAST: Sysno = {
+    let (mut last, mut at) = (0, 0);
+    while at < CALLS.len() {
+        let number = arch::number(&CALLS[at]);
+        if number != NONE && number > last {
+            last = number;
+        }
+        at += 1;
+    }
+    Sysno(last)
+};
+
+/// Whether some kernel has a call of this number. An unknown one is [`Special::Unmodelled`](super::Special::Unmodelled).
+pub fn is_known(sysno: Sysno) -> bool {
+    usize::try_from(sysno.0).ok().and_then(|number| KNOWN.get(number)).copied().unwrap_or(false)
+}
+
+/// Where the row of each number is in a table of rows.
+pub struct Index([u8; ROOM]);
+
+impl Index {
+    const NO_ROW: u8 = u8::MAX;
+
+    /// The index of an empty table.
+    pub const EMPTY: Index = Index([Index::NO_ROW; ROOM]);
+
+    /// Adds the row at `at`, unless this architecture has no such call. For constants alone: it panics if the number has
+    /// a row.
+    pub const fn add(&mut self, number: u32, at: u8) {
+        assert!(at < Index::NO_ROW);
+        if number != NONE {
+            assert!(self.0[number as usize] == Index::NO_ROW);
+            self.0[number as usize] = at;
+        }
+    }
+
+    /// Where the row of a number is, if it has one.
+    pub fn find(&self, number: u64) -> Option<usize> {
+        let at = *self.0.get(usize::try_from(number).ok()?)?;
+        (at != Index::NO_ROW).then_some(usize::from(at))
+    }
+}
 
 /// The number here of the system call `name`; [`NONE`] if this architecture has no such call. For constants alone: it
 /// panics if no architecture has one.

@@ -9,11 +9,10 @@
 use super::args::Sysno;
 use super::custom;
 use super::decoded::{Asked, Effect, SocketOperation, Special};
-use super::numbers::{NONE, number};
+use super::numbers::{Index, NONE, number};
 use super::open_flags::OpenFlags;
 use super::row::{Act, Condition, Null, SyscallRow, address, at, fd, path, row};
 use super::socket;
-use crate::trace::sys::arch;
 
 const fn has(arg: u8, mask: u32) -> Condition {
     Condition::Has { arg, mask }
@@ -313,13 +312,6 @@ const ROWS: &[SyscallRow] = &[
     row("file_setattr", &[at(0, 1).does(Effect::Metadata).at_flags(4).null(Null::Empty)]),
 ];
 
-/// Whether the table knows the number `sysno`, with a row or without.
-///
-/// An unknown one is [`Special::Unmodelled`].
-pub fn is_known(sysno: Sysno) -> bool {
-    arch::KNOWN.iter().any(|stretch| stretch.contains(&sysno.0))
-}
-
 /// The rows of the calls that there are here: what the seccomp program is made of.
 pub fn rows() -> impl Iterator<Item = &'static SyscallRow> {
     ROWS.iter().filter(|row| row.sysno.0 != NONE)
@@ -330,18 +322,12 @@ pub fn all_rows() -> &'static [SyscallRow] {
     ROWS
 }
 
-const NO_ROW: u8 = u8::MAX;
-
 /// Where each number's row is in [`ROWS`].
-static INDEX: [u8; 512] = {
-    assert!(ROWS.len() < NO_ROW as usize);
-    let mut index = [NO_ROW; 512];
+static INDEX: Index = {
+    let mut index = Index::EMPTY;
     let mut at: u8 = 0;
     while (at as usize) < ROWS.len() {
-        let number = ROWS[at as usize].sysno.0;
-        if number != NONE {
-            index[number as usize] = at;
-        }
+        index.add(ROWS[at as usize].sysno.0, at);
         at += 1;
     }
     index
@@ -349,6 +335,5 @@ static INDEX: [u8; 512] = {
 
 /// The row of a syscall, if it has one.
 pub fn find(sysno: Sysno) -> Option<&'static SyscallRow> {
-    let at = INDEX.get(usize::try_from(sysno.0).ok()?)?;
-    ROWS.get(usize::from(*at))
+    INDEX.find(sysno.0.into()).map(|at| &ROWS[at])
 }
