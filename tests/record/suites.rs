@@ -26,7 +26,7 @@ const AGAIN: usize = 3;
 fn python(place: &Place) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|dir| dir.join("python3"));
-    ["/usr/bin/python3".into()].into_iter().chain(found).find(|python: &PathBuf| {
+    ["/usr/bin/python3".into()].into_iter().chain(found).filter(|python| python.is_file()).find(|python: &PathBuf| {
         let tried = place.program(python).args(["-c", "import test.support, os; os.stat(os.path.join(os.path.dirname(test.__file__), \"test_os.py\"))"]).output();
         tried.is_ok_and(|tried| tried.status.success())
     })
