@@ -106,6 +106,25 @@ fn undumpable() {
 
 /// open(path, O_WRONLY | O_TRUNC) as a 32-bit program calls it.
 fn compat() {
+    let path = low_argument();
+    // open
+    let answer = machine::compat(5, [path, (O_WRONLY | O_TRUNC).unsigned_abs(), 0]);
+    if answer == -ENOSYS {
+        scenario::end(77);
+    }
+    line(&format!("opened {}", answer >= 0));
+}
+
+/// execve(path, NULL, NULL) as a 32-bit program calls it.
+fn compat_exec() {
+    let path = low_argument();
+    // execve
+    machine::compat(11, [path, 0, 0]);
+    scenario::end(77);
+}
+
+/// The address of the second argument where a 32-bit call can name it; a kernel without those calls ends this.
+fn low_argument() -> u32 {
     extern "C" fn none(_: c_int) {
         scenario::end(77);
     }
@@ -122,12 +141,7 @@ fn compat() {
     let path = argument(2);
     // SAFETY: the page is ours, and the path is short.
     unsafe { std::ptr::copy_nonoverlapping(path.as_ptr(), low.cast(), path.len()) };
-    // open
-    let answer = machine::compat(5, [low as u32, (O_WRONLY | O_TRUNC).unsigned_abs(), 0]);
-    if answer == -ENOSYS {
-        scenario::end(77);
-    }
-    line(&format!("opened {}", answer >= 0));
+    low as u32
 }
 
 /// getpid as x32 numbers it; a kernel without x32 has no such call.
@@ -281,6 +295,7 @@ fn main() {
         ("race", race),
         ("undumpable", undumpable),
         ("compat", compat),
+        ("compat_exec", compat_exec),
         ("x32", x32),
         ("ring", ring),
         ("with_ring", with_ring),

@@ -166,12 +166,14 @@ const SOCKETS: &[Case] = &[
              x | existence | absent | absent
              y | existence | absent | absent",
         ),
-    case("addresses_that_are_no_paths", &["bind", "connect", "sendto"]).when(|| {
+    case("addresses_that_are_no_paths", &["bind", "listen", "connect", "sendto"]).when(|| {
         let mut abstracted = address(c"xname").0;
         abstracted.sun_path[0] = 0;
         fails(ECONNREFUSED, sys!(SYS_connect, socket(SOCK_STREAM), &raw const abstracted, 7));
         // The kernel chooses a name.
-        ok(sys!(SYS_bind, socket(SOCK_STREAM), &raw const abstracted, 2));
+        let bound = socket(SOCK_STREAM);
+        ok(sys!(SYS_bind, bound, &raw const abstracted, 2));
+        ok(sys!(SYS_listen, bound, 1));
         fails(EFAULT, sys!(SYS_bind, socket(SOCK_STREAM), NOWHERE, 9));
         fails(EINVAL, sys!(SYS_connect, socket(SOCK_STREAM), &raw const abstracted, -1));
         let mut pair = [0; 2];

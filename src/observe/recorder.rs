@@ -442,7 +442,7 @@ impl Recording {
             }
             // What they have become is known by the result.
             Special::Credentials => {}
-            Special::UnnamedOpen { .. } | Special::Received { .. } => {}
+            Special::UnnamedOpen { .. } | Special::Received { .. } | Special::Listen { .. } => {}
             // The result tells whether the kernel has the call at all, or refuses it.
             Special::Unmodelled | Special::Compat | Special::Filter { .. } => {}
         }

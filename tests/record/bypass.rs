@@ -80,6 +80,16 @@ fn compat_syscall_is_reported_as_lost() {
 }
 
 #[test]
+fn compat_exec_is_reported_as_lost() {
+    let program = "/bin/true";
+    if !is_supported(&["compat_exec", program], |_| {}) {
+        return;
+    }
+    let (_, snapshot) = record_scenario(&Place::new(), &[], &["compat_exec", program]);
+    assert_eq!(lost(&snapshot), [WarningKind::CompatSyscall]);
+}
+
+#[test]
 fn x32_syscall_is_reported_where_the_kernel_has_it() {
     let place = Place::new();
     let (said, snapshot) = record_scenario(&place, &[], &["x32"]);

@@ -82,6 +82,49 @@ s.connect(u.getsockname()); s.send(b'x')",
 }
 
 #[test]
+fn listen_binds_a_socket_that_has_no_address() {
+    check(
+        "a = socket.socket(); a.listen(); print(a.getsockname()[1], 'a')
+b = socket.socket(); b.bind(('127.0.0.1', 0)); b.listen()
+c = socket.socket(AF_INET6); c.listen()
+try: socket.socket(AF_UNIX).listen()
+except OSError: pass",
+        &json!([
+            {"operation": "bind", "family": "inet", "address": "0.0.0.0", "port": 0, "count": 1},
+            {"operation": "bind", "family": "inet", "address": "127.0.0.1", "port": 0, "count": 1},
+            {"operation": "bind", "family": "inet6", "address": "::", "port": 0, "count": 1},
+        ]),
+    );
+}
+
+#[test]
+fn socket_that_comes_connected_counts_as_connected() {
+    check(
+        "import os
+listener = socket.socket(); listener.bind(('127.0.0.1', 0)); listener.listen()
+print(listener.getsockname()[1], 'port')
+one, other = socket.socketpair()
+pid = os.fork()
+if pid == 0:
+    _, fds, _, _ = socket.recv_fds(other, 1, 1)
+    os.write(fds[0], b'x')
+    os._exit(0)
+connected = socket.create_connection(listener.getsockname())
+socket.send_fds(one, [b'x'], [connected.fileno()])
+os.waitpid(pid, 0)
+import ctypes
+SYS_pidfd_getfd = 438
+fd = ctypes.CDLL(None).syscall(SYS_pidfd_getfd, os.pidfd_open(os.getpid()), connected.fileno(), 0)
+assert fd > 0",
+        &json!([
+            {"operation": "connect", "family": "inet", "address": "127.0.0.1", "port": "port", "count": 2},
+            {"operation": "bind", "family": "inet", "address": "127.0.0.1", "port": 0, "count": 1},
+            {"operation": "connect", "family": "inet", "address": "127.0.0.1", "port": "port", "count": 1},
+        ]),
+    );
+}
+
+#[test]
 fn each_message_may_have_an_address() {
     check(
         "import ctypes, os, struct

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::effects::{Meaning, meaning};
 use super::exec::PendingExec;
 use super::part::Part;
+use super::sockets::address_to_listen_at;
 use crate::fs::{self, FileStat};
 use crate::observe::ledger::apply::{Change, Kind};
 use crate::observe::ledger::ids::ProcessId;
@@ -190,6 +191,9 @@ impl Recording {
             name.clone_from(&part.path);
         }
         let special = call.decoded.special;
+        if let Some(Special::Listen { fd }) = special {
+            bound = address_to_listen_at(caller, fd);
+        }
         // Even one whose place has no name of ours.
         let moves = special == Some(Special::Namespace)
             || call.decoded.accesses.iter().any(|access| meaning(access.effect, None).moves)
@@ -532,9 +536,10 @@ impl Recording {
     pub fn executed(&mut self, caller: Caller, pending: Option<Pending>) {
         let process = self.processes.id(caller.tgid);
         self.note_own_program(caller);
-        let Some(Pending { parts, mut exec, call, .. }) = pending else {
+        let Some(Pending { parts, mut exec, special, name, call, .. }) = pending else {
             return self.compare_credentials(caller);
         };
+        self.not_decoded(caller, process, special, name, Some(0));
         if let Some(exec) = &mut exec {
             self.find_what_runs(caller, exec);
         }
@@ -595,6 +600,7 @@ fn is_known_by_result(special: Special) -> bool {
         | Special::Filter { listener: false, .. }
         | Special::Namespace
         | Special::Untraced { .. }
+        | Special::Listen { .. }
         | Special::Landlock => false,
     }
 }

@@ -188,21 +188,18 @@ impl Recording {
         }
     }
 
-    /// Warns of a descriptor through which files are opened without a call that names them.
-    fn acts_unseen(&mut self, caller: Caller, process: ProcessId, fd: i32) -> bool {
-        let link = rustix::fs::readlink(view::descriptor_link(caller, fd), Vec::new());
-        let Some(kind) = link.ok().and_then(|link| unseen_kind(link.as_bytes())) else { return false };
-        let who = caller.tgid;
-        self.warnings.lost(kind, Some(process), || {
-            format!("process {who} got a descriptor through which files are opened unseen")
-        });
-        true
-    }
-
-    /// Records the file of a descriptor as it is open.
+    /// Records the file of a descriptor as it is open, or the peer of its socket.
     fn record_open_descriptor(&mut self, caller: Caller, process: ProcessId, fd: i32, late: bool) {
-        if self.acts_unseen(caller, process, fd) {
-            return;
+        let link = rustix::fs::readlink(view::descriptor_link(caller, fd), Vec::new());
+        let link = link.as_ref().map_or(&b""[..], |link| link.as_bytes());
+        if link.starts_with(b"socket:") {
+            return self.note_peer(caller, process, fd);
+        }
+        if let Some(kind) = unseen_kind(link) {
+            let who = caller.tgid;
+            return self.warnings.lost(kind, Some(process), || {
+                format!("process {who} got a descriptor through which files are opened unseen")
+            });
         }
         // The flags come first; of an epoll descriptor, as much may follow as it watches.
         let mut info = String::new();

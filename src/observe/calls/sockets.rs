@@ -3,7 +3,14 @@
 //! A bind is noted with its result, a connect or a send at its entry. Most sockets that connect don't block, so
 //! that the result of the call is EINPROGRESS and tells nothing of the connection; and a call that blocks would have
 //! to be interrupted for its result.
+//!
+//! Of a socket that came connected from another process, its peer is noted as if it had been connected here.
 //! Neighbours: `read_only.rs` and `changes.rs` call in here, `network.rs` has the addresses.
+
+use std::os::fd::OwnedFd;
+
+use rustix::net::{SocketAddrAny, SocketAddrV4, SocketAddrV6, getpeername, getsockname};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::changes::name_of;
 use crate::observe::ledger::ids::ProcessId;
@@ -34,6 +41,14 @@ impl Recording {
         }
     }
 
+    /// Notes the internet address to which a socket that came to a process is connected.
+    pub fn note_peer(&mut self, caller: Caller, process: ProcessId, fd: i32) {
+        let peer = socket(caller, fd).and_then(|socket| inet_address(getpeername(socket).ok()??));
+        if let Some(peer) = peer {
+            self.note_socket_use(process, SocketOperation::Connect, peer, None);
+        }
+    }
+
     /// Counts the use of a socket address, with its error if it is known to have failed.
     pub fn note_socket_use(
         &mut self,
@@ -48,4 +63,26 @@ impl Recording {
             });
         }
     }
+}
+
+/// The address that a socket is bound to by listen(2), since it was not before: a port that the kernel chooses (0).
+pub fn address_to_listen_at(caller: Caller, fd: i32) -> Option<NetworkAddress> {
+    let address = inet_address(getsockname(socket(caller, fd)?).ok()?)?;
+    let port = match &address {
+        NetworkAddress::Inet(address) => address.port(),
+        NetworkAddress::Inet6(address) => address.port(),
+        NetworkAddress::Unix(_) | NetworkAddress::Other(_) => return None,
+    };
+    (port == 0).then_some(address)
+}
+
+/// The socket of a process.
+fn socket(caller: Caller, fd: i32) -> Option<OwnedFd> {
+    let process = pidfd_open(Pid::from_raw(caller.tgid.0)?, PidfdFlags::empty()).ok()?;
+    pidfd_getfd(process, fd, PidfdGetfdFlags::empty()).ok()
+}
+
+fn inet_address(address: SocketAddrAny) -> Option<NetworkAddress> {
+    let inet = SocketAddrV4::try_from(address.clone()).map(NetworkAddress::Inet);
+    inet.or_else(|_| SocketAddrV6::try_from(address).map(NetworkAddress::Inet6)).ok()
 }

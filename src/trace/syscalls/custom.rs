@@ -191,6 +191,11 @@ pub(super) fn recvmmsg(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall
     Ok(())
 }
 
+pub(super) fn listen(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
+    decoded.special = Some(Special::Listen { fd: low(args, 0).cast_signed() });
+    Ok(())
+}
+
 /// With OPEN_TREE_CLONE the result is a new mount.
 pub(super) fn open_tree(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     const OPEN_TREE_CLONE: u32 = 1;

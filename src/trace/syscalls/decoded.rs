@@ -206,6 +206,11 @@ pub enum Special {
         /// Whether it is an array; the result is its length.
         many: bool,
     },
+    /// listen: a socket without an address gets one.
+    Listen {
+        /// The socket.
+        fd: i32,
+    },
     /// A number that the table does not know, or a syscall that is only counted.
     Unmodelled,
     /// A syscall of another ABI: of 32 bits, x32.

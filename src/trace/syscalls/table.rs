@@ -69,6 +69,8 @@ const ROWS: &[SyscallRow] = &[
     row("recvmsg", &[]).custom(custom::recvmsg),
     // bind(sockfd, addr, addrlen)
     row("bind", &[address(SocketOperation::Bind, 1, 2).does(Effect::MakeNode).nofollow()]),
+    // listen(sockfd, backlog)
+    row("listen", &[]).custom(custom::listen),
     // clone(flags, stack, parent_tid, child_tid, tls)
     row("clone", &[]).when(custom::CLONES).custom(custom::clone),
     // execve(path, argv, envp)
