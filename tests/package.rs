@@ -1,11 +1,11 @@
-//! What `packaging/dist` makes: each package is installed without a network, in an overlay of this system or in an almost
-//! empty root, and used there.
+//! What `packaging/dist` makes: each package is installed without a network, in overlays of this system and of the oldest
+//! Debian that its servers have, or in an almost empty root, and used there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{BINARY, Place, can_mount, has, shown};
+use crate::support::{BINARY, Place, can_mount, debian, has, shown};
 
 /// The exit status of `packaging/dist` where its tools can't be installed (sysexits.h).
 const EX_UNAVAILABLE: i32 = 69;
@@ -89,22 +89,35 @@ USED\
 status 143
 y
 cat: 141
-agent-snapshot: the package @agent-snapshot/linux-x64 is not installed: npm installs it on Linux (x64) with optional dependencies
+agent-snapshot: the package @agent-snapshot/linux-x64 is not installed: npm installs it on Linux (x64, arm64) with optional dependencies
 status 125
 USED";
+
+/// The Debian package where glibc is from 2020 and the static program from a newer one.
+const OLD: &str = r"
+dpkg --install /dist/*.deb >&2
+(use)
+";
 
 /// The archive, in a root that contains only busybox and a static bash.
 const ALONE: &str = r#"
 cd /usr
 tar -xzf /dist/*.tar.gz --strip-components 1
 (use)
+rm /bin/bash
+agent-snapshot-bash -c true 2>&1 || echo "status $?"
 "#;
 
-/// Mounts an overlay of `/` and runs a script in it.
+const WITHOUT_BASH: &str = "\
+agent-snapshot: execute bash: there is no /bin/bash, and no other one in PATH
+status 127
+";
+
+/// Mounts an overlay of the root `$5` and runs a script in it.
 const IN_OVERLAY: &str = r#"
 mount -t tmpfs tmpfs "$1"
 mkdir "$1/upper" "$1/internal" "$1/root"
-mount -t overlay overlay -o "lowerdir=/,upperdir=$1/upper,workdir=$1/internal" "$1/root"
+mount -t overlay overlay -o "lowerdir=$5,upperdir=$1/upper,workdir=$1/internal" "$1/root"
 for directory in proc dev; do mount --rbind "/$directory" "$1/root/$directory"; done
 cp -r "$2" "$1/root/dist"
 # Small images leave out man pages.
@@ -137,22 +150,27 @@ fn slow_packages_are_installed_and_used() {
     let used = USED.replace("VERSION", env!("CARGO_PKG_VERSION"));
     let node = Command::new("sh").args(["-c", "command -v node"]).output().unwrap();
     let node = String::from_utf8(node.stdout).unwrap();
-    let run = |inside: &str, script: &str| {
+    let run = |inside: &str, script: &str, root: &Path| {
         let place = Place::new();
         let output = Command::new("unshare")
             .args(["--mount", "sh", "-euc", inside, "sh"])
             .args([place.work.as_os_str(), dist.as_os_str()])
             .args([&format!("{USE}{script}"), node.trim()])
+            .arg(root)
             .output()
             .unwrap();
         assert!(output.status.success(), "{}", shown(&output));
         (String::from_utf8_lossy(&output.stdout).into_owned(), shown(&output))
     };
-    let (seen, all) = run(IN_OVERLAY, SYSTEM);
+    let (seen, all) = run(IN_OVERLAY, SYSTEM, Path::new("/"));
     assert_eq!(seen, SYSTEM_SEEN.replace("USED", &used), "{all}");
-    if Path::new("/bin/busybox").exists() && Path::new("/bin/bash-static").exists() {
-        let (seen, all) = run(IN_EMPTY_ROOT, ALONE);
+    if let Some(old) = debian(Some("bullseye")) {
+        let (seen, all) = run(IN_OVERLAY, OLD, &old);
         assert_eq!(seen, used, "{all}");
+    }
+    if Path::new("/bin/busybox").exists() && Path::new("/bin/bash-static").exists() {
+        let (seen, all) = run(IN_EMPTY_ROOT, ALONE, Path::new(""));
+        assert_eq!(seen, format!("{used}{WITHOUT_BASH}"), "{all}");
     } else {
         println!("skipped: busybox-static or bash-static is missing");
     }

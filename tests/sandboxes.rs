@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use crate::support::{
-    BINARY, Place, User, assert_same, describe_recorded, give_away, has, is_root, needs_root, scan, shown,
+    BINARY, Place, User, assert_same, debian, describe_recorded, give_away, has, is_root, needs_root, scan,
+    shown,
 };
 use crate::truth::{gaps, record_exactly};
 
@@ -321,34 +322,11 @@ fn slow_sandbox_of_a_chroot_without_a_namespace() {
     );
 }
 
-/// A Debian made by debootstrap, once for all runs; if that is impossible, the reason of a skip is printed. What
-/// debootstrap mounts is seen by it alone: a sandbox of another test looks at all mounts, and this one is renamed.
-fn debian() -> Option<PathBuf> {
-    if !needs_root("debootstrap") || !has("debootstrap") {
-        return None;
-    }
-    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("debian");
-    if !root.exists() {
-        let script = r#"suite=$(. /etc/os-release; echo "$VERSION_CODENAME")
-            mirror=$(sed -n 's/^URIs: *//p; s/^deb \(\[[^]]*\] \)\?\([^ ]*\) .*/\2/p' \
-                /etc/apt/sources.list /etc/apt/sources.list.d/* 2> /dev/null | head -n 1)
-            rm -rf "$1.new"; debootstrap --variant=minbase "$suite" "$1.new" $mirror >&2; mkdir -p "$1.new/work" "$1.new/inside"
-            mv "$1.new" "$1""#;
-        let made =
-            Command::new("unshare").args(["-m", "sh", "-euc", script, "sh"]).arg(&root).output().unwrap();
-        if !made.status.success() {
-            println!("skipped: debootstrap can't reach what it needs: {}", shown(&made));
-            return None;
-        }
-    }
-    Some(root)
-}
-
 #[test]
 #[ignore = "slow: whole sandboxes"]
 fn slow_sandbox_of_debootstrap() {
-    let Some(debian) = debian() else { return };
-    let enter = r#"mount --bind "$3" "$3"; mount -o remount,bind,ro "$3"; mount --bind "$1" "$3/work"; mount --bind "$2" "$3/inside"
+    let Some(debian) = debian(None) else { return };
+    let enter = r#"mount --bind "$3" "$3"; mkdir -p "$3/work" "$3/inside"; mount -o remount,bind,ro "$3"; mount --bind "$1" "$3/work"; mount --bind "$2" "$3/inside"
         mount -t proc proc "$3/proc"; mount -t tmpfs tmpfs "$3/tmp"; cp "$4" "$3/tmp/agent-snapshot"
         root=$3; shift 4; exec chroot "$root" sh -c 'cd /work; exec "$@"' sh "$@""#;
     check(

@@ -1,6 +1,7 @@
 //! The helpers of all tests: a directory for each test, programs to run in it, trees to compare.
 
 mod bundle;
+mod debian;
 mod namespace;
 mod place;
 mod process;
@@ -19,6 +20,7 @@ use agent_snapshot::snapshot::{FileRecord, Snapshot, WarningKind};
 use agent_snapshot::trace::syscalls;
 
 pub use bundle::{States, commit, file_record, header, make_bundle, records};
+pub use debian::debian;
 pub use namespace::{Namespace, unshare_mounts};
 pub use place::{Place, Run, SmallFilesystem};
 pub use process::{

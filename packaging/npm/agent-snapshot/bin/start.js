@@ -15,7 +15,7 @@ module.exports = (name) => {
   try {
     directory = path.dirname(require.resolve(`@agent-snapshot/${platform}/package.json`));
   } catch {
-    fail(`the package @agent-snapshot/${platform} is not installed: npm installs it on Linux (x64) with optional dependencies`);
+    fail(`the package @agent-snapshot/${platform} is not installed: npm installs it on Linux (x64, arm64) with optional dependencies`);
   }
   const program = path.join(directory, "bin", name);
   const args = process.argv.slice(2);
