@@ -151,24 +151,26 @@ fn denied_tracing_runs_nothing_unless_asked() {
 }
 
 #[test]
-fn procfs_of_another_pid_namespace_is_no_way_to_record() {
+fn nothing_is_recorded_without_the_procfs_of_the_pid_namespace() {
     let place = Place::new();
-    for (enter, status) in [("unshare -rpf", 125), ("unshare -rpf --mount-proc", 0)] {
-        let words: Vec<&str> = enter.split(' ').collect();
-        if !place.can_run(&[&words[..], &["true"]].concat()) {
+    let without = ["unshare", "-rm", "sh", "-c", r#"mount -t tmpfs none /proc && exec "$@""#, "sh"];
+    for (words, status) in
+        [(&["unshare", "-rpf"][..], 125), (&["unshare", "-rpf", "--mount-proc"], 0), (&without, 125)]
+    {
+        if !place.can_run(&[words, &["true"]].concat()) {
             continue;
         }
         let mut command = place.program(words[0]);
         command.args(&words[1..]).arg(BINARY).arg("--snapshot-dir").arg(&place.out);
         let output = command.args(["sh", "-c", "echo new > f; cat f"]).output().unwrap();
-        assert_eq!(output.status.code(), Some(status), "{enter}: {}", stderr(&output));
+        assert_eq!(output.status.code(), Some(status), "{words:?}: {}", stderr(&output));
         if status == 0 {
             let snapshot = place.snapshot();
             assert!(snapshot.header().complete, "{:?}", snapshot.header().warnings);
             place.file(&snapshot, "f");
         } else {
             assert!(stderr(&output).contains("/proc does not show"), "{}", stderr(&output));
-            assert!(!place.at("f").exists(), "{enter}: it ran");
+            assert!(!place.at("f").exists(), "{words:?}: it ran");
         }
     }
 }

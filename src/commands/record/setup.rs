@@ -26,8 +26,8 @@ use crate::snapshot::journal::ProcessMark;
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::secrets::Secrets;
 use crate::snapshot::{Keep, printable};
-use crate::trace::attributes::ProcessAttributes;
 use crate::trace::launch::Program;
+use crate::trace::{self, attributes::ProcessAttributes};
 
 /// Everything that is decided before the launch.
 pub struct Setup {
@@ -132,9 +132,12 @@ pub fn policy(options: &cli::RecordingOptions) -> Result<Option<CompiledPolicy>,
 
 /// The directory that the command is started in.
 pub fn start_directory() -> Result<Vec<u8>, SetupError> {
-    rustix::fs::readlink("/proc/self/cwd", Vec::new())
-        .map(|path| path.into_bytes())
-        .map_err(|error| SetupError::ours(format!("find the current directory: {error}")))
+    rustix::fs::readlink("/proc/self/cwd", Vec::new()).map(|path| path.into_bytes()).map_err(|error| {
+        match std::fs::exists("/proc/self") {
+            Ok(true) => SetupError::ours(format!("find the current directory: {error}")),
+            _ => SetupError::ours(trace::Error::ForeignProcfs.to_string()),
+        }
+    })
 }
 
 /// Makes all decisions before the launch.
