@@ -668,6 +668,9 @@ pub struct Report {
     /// that changed something]
     #[arg(value_name = "SNAP")]
     pub snaps: Vec<PathBuf>,
+    /// All recordings of the library
+    #[arg(long, conflicts_with = "snaps")]
+    pub all: bool,
     /// The file to write; `-` is standard output
     #[arg(long, short, value_name = "FILE", required_unless_present = "markdown")]
     pub output: Option<PathBuf>,
@@ -798,6 +801,9 @@ pub struct PolicyCheck {
     /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory [default: the last that
     /// changed something]
     pub snap: Option<PathBuf>,
+    /// All recordings of the library
+    #[arg(long, conflicts_with = "snap")]
+    pub all: bool,
     /// What the command may do.
     #[command(flatten)]
     pub rules: PolicyRules,
@@ -807,6 +813,9 @@ pub struct PolicyCheck {
     /// SARIF 2.1.0, for code hosts
     #[arg(long, conflicts_with = "json")]
     pub sarif: bool,
+    /// A Code Quality report, for GitLab
+    #[arg(long, conflicts_with_all = ["json", "sarif"])]
+    pub code_quality: bool,
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,

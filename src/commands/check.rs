@@ -1,11 +1,14 @@
 //! `check`: judges a recording by rules of what its command may write, read and contact.
 //!
 //! `policy` judges; this reports the findings. `words.rs` collects the rules, `text.rs` puts a finding into words,
-//! `sarif.rs` is the format of code hosts. A recording with rules reports its findings with [`judged`].
+//! `sarif.rs` and `code_quality.rs` are the formats of code hosts. A recording with rules reports its findings with [`judged`].
 
+mod code_quality;
 mod sarif;
 mod text;
 mod words;
+
+use std::collections::BTreeSet;
 
 use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
@@ -13,18 +16,20 @@ use serde::{Serialize, Serializer};
 use super::config;
 use super::exit::{Exit, UsageError, VerbResult};
 use super::json;
-use super::open::open_or_last;
+use super::log::{cut, title};
+use super::open::{open_library, open_or_last};
 use super::out::{Console, style};
 use super::paths::{counted, resolved};
 use crate::cli::PolicyCheck;
 use crate::fs;
+use crate::library::ID_LENGTH;
 use crate::policy::{
     CompiledPolicy, Finding, FindingSubject, PolicyPlaces, PolicyReport, PolicyVerdict, RuleWords, judge,
 };
 use crate::snapshot::secrets::{ContentSign, LIMIT, has_sign, recorded_sign};
 use crate::snapshot::source::Contents;
 use crate::snapshot::{BlobOmitted, FileRecord, Header, Present, Snapshot, State, live};
-use text::{FindingText, Process};
+use text::{COMMAND, FindingText, Process};
 pub use words::rule_words;
 
 /// Runs `check`.
@@ -38,23 +43,57 @@ pub fn run(args: &PolicyCheck, console: &mut Console) -> VerbResult {
         )
         .into());
     }
-    let snapshot = open_or_last(args.snap.as_deref(), &args.access, console)?;
-    let header = snapshot.header();
-    if !header.kind.is_recording() {
-        return Err(UsageError("a rescue has no command that could be checked".to_owned()).into());
-    }
-    let policy = places(header).and_then(|places| compiled(&words, &places)).map_err(UsageError)?;
-    let contents = Contents::new(&snapshot);
-    let report = judge(&snapshot, &policy, &|record, sign| may_have(record, &contents, sign));
-    let verdict = report.verdict(args.allow_incomplete);
+    let snapshots = match args.all {
+        true => open_library(&args.access, console)?,
+        false => vec![open_or_last(args.snap.as_deref(), &args.access, console)?],
+    };
+    let judged = snapshots.iter().map(|snapshot| Judged::new(snapshot, &words, args.allow_incomplete));
+    let judged = judged.collect::<Result<Vec<_>, UsageError>>()?;
+    let verdict = overall(&judged);
     if args.sarif {
-        sarif::write(header, &report, verdict, console)?;
-    } else if args.json {
-        console.json(&CheckJson { header, report: &report, verdict })?;
+        sarif::write(&judged, console)?;
+    } else if args.code_quality {
+        code_quality::write(&judged, console)?;
+    } else if !args.json {
+        print(&judged, args.all, verdict, console)?;
+    } else if args.all {
+        let recordings = judged.iter().map(CheckJson).collect();
+        console.json(&AllJson { verdict: verdict.name(), recordings })?;
     } else {
-        print(header, &report, verdict, console)?;
+        judged.iter().try_for_each(|judged| console.json(&CheckJson(judged)))?;
     }
     Ok(if verdict == PolicyVerdict::Pass { Exit::Success } else { Exit::Finding })
+}
+
+/// A recording, and what rules say of it.
+struct Judged<'a> {
+    header: &'a Header,
+    report: PolicyReport,
+    verdict: PolicyVerdict,
+}
+
+impl<'a> Judged<'a> {
+    fn new(
+        snapshot: &'a Snapshot,
+        words: &RuleWords,
+        allow_incomplete: bool,
+    ) -> Result<Judged<'a>, UsageError> {
+        let header = snapshot.header();
+        if !header.kind.is_recording() {
+            return Err(UsageError("a rescue has no command that could be checked".to_owned()));
+        }
+        let policy = places(header).and_then(|places| compiled(words, &places)).map_err(UsageError)?;
+        let contents = Contents::new(snapshot);
+        let report = judge(snapshot, &policy, &|record, sign| may_have(record, &contents, sign));
+        Ok(Judged { header, verdict: report.verdict(allow_incomplete), report })
+    }
+}
+
+/// The verdict on all recordings: that on the worst.
+fn overall(judged: &[Judged]) -> PolicyVerdict {
+    let is_any = |verdict| judged.iter().any(|judged| judged.verdict == verdict);
+    let worst = [PolicyVerdict::Fail, PolicyVerdict::Unknown].into_iter().find(|verdict| is_any(*verdict));
+    worst.unwrap_or(PolicyVerdict::Pass)
 }
 
 /// What rules mean in these places.
@@ -125,53 +164,66 @@ fn may_have(record: &FileRecord, contents: &Contents, sign: ContentSign) -> bool
 }
 
 fn print(
-    header: &Header,
-    report: &PolicyReport,
+    judged: &[Judged],
+    is_named: bool,
     verdict: PolicyVerdict,
     console: &mut Console,
 ) -> anyhow::Result<()> {
-    for finding in &report.findings {
-        let text = FindingText::new(finding, header);
-        let word = console.paint(style::CHANGED, format_args!("{:11}", finding.word.name())).to_string();
-        let details = console.paint(style::FAINT, text.details()).to_string();
-        writeln!(console, "{word} {}  {details}", text.subject)?;
+    for Judged { header, report, .. } in judged {
+        if is_named && !(report.findings.is_empty() && report.unknown.is_empty()) {
+            let id = text::plain(header.id.get(..ID_LENGTH).unwrap_or(&header.id));
+            let command = cut(&title(&header.command, header.title.as_deref()), COMMAND);
+            writeln!(console, "{id}: {command}")?;
+        }
+        for finding in &report.findings {
+            let text = FindingText::new(finding, header);
+            let word = console.paint(style::CHANGED, format_args!("{:11}", finding.word.name())).to_string();
+            let details = console.paint(style::FAINT, text.details()).to_string();
+            writeln!(console, "{word} {}  {details}", text.subject)?;
+        }
+        for gap in &report.unknown {
+            let word = console.paint(style::CHANGED, "incomplete ").to_string();
+            writeln!(console, "{word} {}", text::plain(gap))?;
+        }
     }
-    for gap in &report.unknown {
-        let word = console.paint(style::CHANGED, "incomplete ").to_string();
-        writeln!(console, "{word} {}", text::plain(gap))?;
-    }
-    let found = match (verdict, report.findings.len()) {
-        (PolicyVerdict::Pass, _) => "nothing is forbidden".to_owned(),
-        (PolicyVerdict::Fail, count) => counted(count, "finding", "findings"),
-        (PolicyVerdict::Unknown, _) => {
+    let count = judged.iter().map(|judged| judged.report.findings.len()).sum();
+    let found = match verdict {
+        PolicyVerdict::Pass => "nothing is forbidden".to_owned(),
+        PolicyVerdict::Fail => counted(count, "finding", "findings"),
+        PolicyVerdict::Unknown => {
             "nothing that was recorded is forbidden, but not all was recorded (--allow-incomplete lets it pass)".to_owned()
         }
     };
     writeln!(console, "{}: {found}", verdict.name())?;
-    for note in &report.notes {
+    let notes: BTreeSet<_> = judged.iter().flat_map(|judged| &judged.report.notes).collect();
+    for note in notes {
         console.say(format_args!("{}", text::plain(note)));
     }
     Ok(())
 }
 
-/// The JSON of the outcome.
-struct CheckJson<'a> {
-    header: &'a Header,
-    report: &'a PolicyReport,
-    verdict: PolicyVerdict,
+/// The JSON of all recordings.
+#[derive(Serialize)]
+struct AllJson<'a> {
+    verdict: &'static str,
+    recordings: Vec<CheckJson<'a>>,
 }
+
+/// The JSON of one recording.
+struct CheckJson<'a>(&'a Judged<'a>);
 
 impl Serialize for CheckJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Judged { header, report, verdict } = self.0;
         let findings: Vec<_> =
-            self.report.findings.iter().map(|finding| FindingJson { finding, header: self.header }).collect();
+            report.findings.iter().map(|finding| FindingJson { finding, header }).collect();
         let mut object = serializer.serialize_map(None)?;
-        object.serialize_entry("id", &self.header.id)?;
-        object.serialize_entry("verdict", self.verdict.name())?;
-        object.serialize_entry("complete", &self.header.complete)?;
+        object.serialize_entry("id", &header.id)?;
+        object.serialize_entry("verdict", verdict.name())?;
+        object.serialize_entry("complete", &header.complete)?;
         object.serialize_entry("findings", &findings)?;
-        object.serialize_entry("unknown", &self.report.unknown)?;
-        object.serialize_entry("notes", &self.report.notes)?;
+        object.serialize_entry("unknown", &report.unknown)?;
+        object.serialize_entry("notes", &report.notes)?;
         object.end()
     }
 }

@@ -167,6 +167,19 @@ pub fn open_net(directories: impl Iterator<Item = PathBuf>, console: &mut Consol
     Ok(net(open_all(directories, console)?)?)
 }
 
+/// Opens all recordings of the library that the verb's session may see, the oldest first.
+pub fn open_library(access: &SessionAccess, console: &mut Console) -> anyhow::Result<Vec<Snapshot>> {
+    let nothing = || Nothing("the library has no recording".to_owned());
+    let library = Library::find()?.ok_or_else(nothing)?;
+    let scope = scope(access, true);
+    let mut entries = library.entries()?;
+    entries.retain(|entry| scope.may_see(entry));
+    if entries.is_empty() {
+        return Err(nothing().into());
+    }
+    Ok(open_all(entries.iter().map(|entry| library.directory_of(&entry.id)), console)?)
+}
+
 /// Opens several bundles.
 pub fn open_all(
     directories: impl Iterator<Item = PathBuf>,

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::config;
 use super::exit::{Exit, UsageError, VerbResult};
 use super::new_file::NewFile;
-use super::open::{open, open_or_last};
+use super::open::{open, open_library, open_or_last};
 use super::out::Console;
 use crate::cli::Report;
 use crate::snapshot::printable;
@@ -39,6 +39,7 @@ pub fn run(args: &Report, console: &mut Console) -> VerbResult {
     // Before the work, so that a name that is taken is told at once.
     let file = output.map(|path| NewFile::create(path, args.force)).transpose()?;
     let snapshots = match args.snaps.as_slice() {
+        [] if args.all => open_library(&args.access, console)?,
         [] => vec![open_or_last(None, &args.access, console)?],
         snaps => snaps.iter().map(|snap| open(snap, &args.access, console)).collect::<anyhow::Result<_>>()?,
     };

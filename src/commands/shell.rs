@@ -21,7 +21,7 @@ use rustix::fs::Access;
 
 use self::invocation::Invocation;
 use self::title::{file_name, given_line};
-pub use self::title::{inner_line, line_of, wanted_line};
+pub use self::title::{inner_line, line_of, step_line, wanted_line};
 pub use self::told::own_places;
 use super::asked;
 use super::config::Config;

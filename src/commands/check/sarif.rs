@@ -5,9 +5,10 @@
 use serde_json::{Value, json};
 
 use super::text::{FindingText, Process, plain};
+use super::{Judged, overall};
 use crate::commands::out::{Console, OutputError};
 use crate::git::below;
-use crate::policy::{Finding, FindingSubject, PolicyPlaces, PolicyReport, PolicyVerdict, RuleWord};
+use crate::policy::{Finding, FindingSubject, PolicyPlaces, PolicyVerdict, RuleWord};
 use crate::snapshot::Header;
 
 /// The name of the directory that relative URIs start from.
@@ -16,35 +17,33 @@ const BASE: &str = "SRCROOT";
 /// The rule of what may be missing, after those of the policy.
 const INCOMPLETE: &str = "incomplete";
 
-/// Writes the findings.
-pub fn write(
-    header: &Header,
-    report: &PolicyReport,
-    verdict: PolicyVerdict,
-    console: &mut Console,
-) -> Result<(), OutputError> {
-    let places = PolicyPlaces::of(header);
-    let root = places.workspace();
-    let mut results: Vec<Value> =
-        report.findings.iter().map(|finding| result_of(finding, header, root)).collect();
-    if verdict == PolicyVerdict::Unknown {
-        results.extend(report.unknown.iter().map(|gap| {
-            let index = RuleWord::ALL.len();
-            json!({
-                "ruleId": INCOMPLETE, "ruleIndex": index, "level": "error",
-                "message": {"text": escaped(&plain(gap))},
-                "locations": [location(root, root)],
-            })
-        }));
+/// Writes the findings as one run, with paths relative to the working tree of the first recording: code hosts refuse several
+/// runs of one tool.
+pub fn write(judged: &[Judged], console: &mut Console) -> Result<(), OutputError> {
+    let places = judged.first().map(|judged| PolicyPlaces::of(judged.header));
+    let root = places.as_ref().map_or(&b"/"[..], PolicyPlaces::workspace);
+    let (mut results, mut notifications) = (Vec::new(), Vec::new());
+    for Judged { header, report, verdict } in judged {
+        results.extend(report.findings.iter().map(|finding| result_of(finding, header, root)));
+        if *verdict == PolicyVerdict::Unknown {
+            results.extend(report.unknown.iter().map(|gap| {
+                let index = RuleWord::ALL.len();
+                json!({
+                    "ruleId": INCOMPLETE, "ruleIndex": index, "level": "error",
+                    "message": {"text": escaped(&plain(gap))},
+                    "locations": [location(root, root)],
+                })
+            }));
+        }
+        let notification =
+            |level: &str, text: &String| json!({"level": level, "message": {"text": escaped(&plain(text))}});
+        notifications.extend(report.unknown.iter().map(|gap| notification("error", gap)));
+        notifications.extend(report.notes.iter().map(|note| notification("note", note)));
     }
     let mut rules: Vec<Value> =
         RuleWord::ALL.iter().map(|word| rule(word.name(), description(*word))).collect();
     rules.push(rule(INCOMPLETE, "The recording may lack something that rules are about"));
-    let notification =
-        |level: &str, text: &String| json!({"level": level, "message": {"text": escaped(&plain(text))}});
-    let gaps = report.unknown.iter().map(|gap| notification("error", gap));
-    let notes = report.notes.iter().map(|note| notification("note", note));
-    let notifications: Vec<Value> = gaps.chain(notes).collect();
+    let snapshots: Vec<&str> = judged.iter().map(|judged| judged.header.id.as_str()).collect();
     console.json(&json!({
         "$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
         "version": "2.1.0",
@@ -54,10 +53,9 @@ pub fn write(
                 "version": env!("CARGO_PKG_VERSION"),
                 "rules": rules,
             }},
-            "automationDetails": {"id": "agent-snapshot/check/"},
             "originalUriBaseIds": {BASE: {"uri": format!("file://{}", directory_uri(root))}},
             "invocations": [{"executionSuccessful": true, "toolExecutionNotifications": notifications}],
-            "properties": {"snapshot": header.id, "verdict": verdict.name()},
+            "properties": {"snapshots": snapshots, "verdict": overall(judged).name()},
             "results": results,
         }],
     }))

@@ -8,7 +8,7 @@ use crate::policy::{Finding, FindingSubject, RuleWord};
 use crate::snapshot::{Header, Operations, printable};
 
 /// How many characters of a command line are shown.
-const COMMAND: usize = 80;
+pub const COMMAND: usize = 80;
 
 /// A process of a finding.
 #[derive(Debug, Serialize)]

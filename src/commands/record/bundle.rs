@@ -18,7 +18,7 @@ use super::steps;
 use crate::cli;
 use crate::commands::check::judged;
 use crate::commands::exit::Exit;
-use crate::commands::shell::{inner_line, wanted_line};
+use crate::commands::shell::{inner_line, step_line, wanted_line};
 use crate::library::index::PathHashes;
 use crate::library::log::{Changes, working_tree};
 use crate::library::{Entry, ID_LENGTH, Library};
@@ -106,9 +106,11 @@ impl MountPoints {
 pub fn first_header(setup: &Setup) -> Header {
     let mut command: Vec<_> =
         setup.program.argv.iter().map(|argument| argument.to_bytes().to_vec()).collect();
-    let redacted = setup.secrets.is_some() && redact(&mut command);
+    let mut line = step_line(&command).map(|line| vec![b"-c".to_vec(), line]);
+    let redacted = setup.secrets.is_some() && redact(&mut command) | line.as_mut().is_some_and(redact);
+    let title = line.and_then(|mut words| words.pop());
     let header = Header::new(setup.id.clone(), SnapshotKind::Recording, command, setup.start_cwd.clone());
-    Header { name: setup.options.name.clone(), redacted, ..with_surroundings(setup, header) }
+    Header { name: setup.options.name.clone(), title, redacted, ..with_surroundings(setup, header) }
 }
 
 /// The same for a step of a session.

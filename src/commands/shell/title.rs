@@ -5,15 +5,21 @@
 //! apart, `record/bundle.rs` knows the processes.
 
 use std::ffi::{OsStr, OsString};
+use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use super::invocation::{self, Invocation};
 use super::words;
 use crate::agents::SHELL;
+use crate::fs;
 use crate::snapshot::{Exec, RecordedProcess};
 
 /// The name of our shell.
 const OUR_SHELL: &[u8] = SHELL.as_bytes();
+
+/// How much of a script is read.
+const SCRIPT: u64 = 64 << 10;
 
 /// How deep a line may be wrapped.
 const DEPTH: usize = 8;
@@ -33,6 +39,22 @@ pub fn sandboxed_line(arguments: &[OsString]) -> Option<Vec<u8>> {
     let words: Vec<&[u8]> = arguments.iter().map(|word| word.as_bytes()).collect();
     let at = words.iter().position(|word| file_name(word) == OUR_SHELL)?;
     command_line(&words[at + 1..]).map(<[u8]>::to_vec)
+}
+
+/// The first line of the script that a runner of GitHub Actions has made of a step: the name of its file tells nothing.
+pub fn step_line(command: &[Vec<u8>]) -> Option<Vec<u8>> {
+    let directory =
+        std::env::var_os("RUNNER_TEMP").filter(|_| std::env::var_os("GITHUB_ACTIONS").is_some())?;
+    let (script, shell) = command.split_last()?;
+    if shell.is_empty() || Path::new(OsStr::from_bytes(script)).parent() != Some(Path::new(&directory)) {
+        return None;
+    }
+    let mut text = Vec::new();
+    fs::open_regular(script).ok()?.take(SCRIPT).read_to_end(&mut text).ok()?;
+    let lines = text.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    let mut lines = lines.filter(|line| !line.is_empty() && !line.starts_with(b"#"));
+    let first = lines.next()?;
+    Some(if lines.next().is_some() { [first, b" ..."].concat() } else { first.to_vec() })
 }
 
 /// The line of a shell of ours inside the command, if the command comes to nothing but starting that: each program on

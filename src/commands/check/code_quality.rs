@@ -1,0 +1,50 @@
+//! The findings as a Code Quality report, which GitLab shows in merge requests.
+//!
+//! Neighbour: `text.rs` has the words.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use super::Judged;
+use super::text::{FindingText, plain};
+use crate::commands::out::{Console, OutputError};
+use crate::git::below;
+use crate::policy::{PolicyPlaces, PolicyVerdict};
+use crate::snapshot::{Digest, printable};
+
+/// Writes the findings, with paths relative to the working tree of the first recording; a finding that several recordings
+/// have is one.
+pub fn write(judged: &[Judged], console: &mut Console) -> Result<(), OutputError> {
+    let places = judged.first().map(|judged| PolicyPlaces::of(judged.header));
+    let root = places.as_ref().map_or(&b"/"[..], PolicyPlaces::workspace);
+    let mut issues = Vec::new();
+    for Judged { header, report, verdict } in judged {
+        for finding in &report.findings {
+            let text = FindingText::new(finding, header);
+            let path = finding.subject.path().unwrap_or(root);
+            issues.push(issue(finding.word.name(), &text.subject, &text.line(), path, root));
+        }
+        if *verdict == PolicyVerdict::Unknown {
+            let gaps = report.unknown.iter().map(|gap| plain(gap));
+            issues.extend(gaps.map(|gap| issue("incomplete", &gap, &gap, root, root)));
+        }
+    }
+    let mut seen = HashSet::new();
+    issues.retain(|issue| seen.insert(issue["fingerprint"].to_string()));
+    console.json(&issues)
+}
+
+/// An issue; by rule and subject GitLab tells whether it is new.
+fn issue(rule: &str, subject: &str, text: &str, path: &[u8], root: &[u8]) -> Value {
+    let path = match below(path, root) {
+        Some(b"") => b".",
+        Some(relative) => relative,
+        None => path,
+    };
+    let fingerprint = Digest::of(format!("{rule} {subject}").as_bytes()).to_string();
+    json!({
+        "description": text, "check_name": rule, "fingerprint": fingerprint, "severity": "major",
+        "location": {"path": printable(path), "lines": {"begin": 1}},
+    })
+}
