@@ -6,6 +6,7 @@ mod agents;
 mod archive;
 mod attest;
 mod check;
+mod ci;
 mod day;
 mod git_state;
 mod init;

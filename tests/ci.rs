@@ -1,0 +1,235 @@
+//! Jobs of CI systems whose commands are recorded: the GitHub actions of this repository, run by a runner of our own.
+
+mod github;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
+use self::github::{Job, Step, Values};
+use crate::support::{BINARY, Place, SHELL, has};
+
+/// The shell that a workflow names in `defaults.run.shell`.
+const RECORDED: &str = "agent-snapshot-bash --noprofile --norc -eo pipefail {0}";
+
+/// Makes a release below the directory that stands for a server; the digest of the archive.
+fn release(place: &Place) -> String {
+    let root = place.base().join("agent-snapshot/bin");
+    fs::create_dir_all(&root).unwrap();
+    symlink(BINARY, root.join("agent-snapshot")).unwrap();
+    symlink(SHELL, root.join("agent-snapshot-bash")).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    let release = place.base().join(format!("server/owner/name/releases/download/v{version}"));
+    fs::create_dir_all(&release).unwrap();
+    let name = format!("agent-snapshot-{version}-{}-linux.tar.gz", std::env::consts::ARCH);
+    let mut tar = Command::new("tar");
+    tar.arg("-czf").arg(release.join(&name)).arg("-C").arg(place.base()).arg("agent-snapshot");
+    assert!(tar.status().unwrap().success());
+    let digest = faster_hex::hex_string(&Sha256::digest(fs::read(release.join(&name)).unwrap()));
+    fs::write(release.join("SHA256SUMS"), format!("{}  other\n{digest}  {name}\n", "0".repeat(64))).unwrap();
+    digest
+}
+
+/// A job after its setup; none where a tool is missing.
+fn set_up(place: &Place) -> Option<Job<'_>> {
+    if !has("curl") {
+        return None;
+    }
+    release(place);
+    place.prepare("git init -q; echo src > file; git add .; git commit -qm first");
+    let mut job = Job::new(place);
+    let setup = job.uses("setup", &[])?;
+    assert_eq!((setup.status, job.log.as_str()), (0, ""));
+    Some(job)
+}
+
+fn step(job: &mut Job, script: &str) -> Step {
+    job.run(RECORDED, script, &Values::new())
+}
+
+fn read(directory: &str, name: &str) -> String {
+    fs::read_to_string(Path::new(directory).join(name)).unwrap()
+}
+
+#[test]
+fn github_job_is_recorded_judged_and_published() {
+    let place = Place::new();
+    let Some(mut job) = set_up(&place) else { return };
+    let outside = place.home.join("outside");
+    assert_eq!(
+        step(&mut job, "# The first step.\necho built > made\necho name=value >> \"$GITHUB_ENV\"").status,
+        0
+    );
+    assert_eq!(step(&mut job, &format!("test \"$name\" = value; echo > {}", outside.display())).status, 0);
+    assert_eq!(step(&mut job, "false | true\necho not reached > file").status, 1);
+    assert_eq!(fs::read_to_string(place.at("file")).unwrap(), "src\n");
+
+    let with = [("allow-write", "@workspace\n"), ("sarif", "true"), ("deny-net", "true")];
+    let report = job.uses("report", &with).unwrap();
+    let log = &job.log;
+    assert_eq!(report.status, 1, "{log}");
+    let [passed, findings, directory] = ["passed", "findings", "directory"].map(|name| &report.outputs[name]);
+    assert_eq!((passed.as_str(), findings.as_str()), ("false", "1"), "{log}");
+    let finding = format!("allow-write {}  write by ", outside.display());
+    assert!(log.contains(&finding) && log.contains("\nfail: 1 finding\n"), "{log}");
+
+    let summary = &job.summary;
+    assert!(summary.starts_with("### agent-snapshot: fail: 1 finding\n\n```text\n"), "{summary}");
+    for expected in
+        [&finding, "\n```sh\necho built > made ...\n```\n", "\n```sh\nfalse | true ...\n```\n", "`exit 1,"]
+    {
+        assert!(summary.contains(expected), "{expected}: {summary}");
+    }
+    let sarif: Value = serde_json::from_str(&read(directory, "findings.sarif")).unwrap();
+    let runs = sarif["runs"].as_array().unwrap();
+    assert_eq!((runs.len(), runs[0]["results"].as_array().unwrap().len()), (1, 1), "{sarif:#}");
+    is_valid_sarif(&place, Path::new(directory));
+    assert!(read(directory, "report.html").contains("</html>"));
+
+    // Whoever has the artifact has each step.
+    let archives = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let archives: Vec<_> =
+        archives.filter(|path| path.extension().is_some_and(|extension| extension == "zst")).collect();
+    assert_eq!(archives.len(), 3, "{log}");
+    for archive in &archives {
+        place.run([Path::new("import"), archive]).expect(0);
+    }
+    let imported = place.run(["log", "--all", "--reads"]).expect(0).stdout;
+    assert!(imported.contains("echo built > made ..."), "{imported}");
+
+    let directory = directory.clone();
+    let used: Vec<_> =
+        job.used.iter().map(|(action, with)| (action.split_once('@').unwrap(), with)).collect();
+    let [((upload, pin), artifact), ((code, code_pin), sarif)] = used[..] else { panic!("{used:?}") };
+    assert_eq!((upload, code), ("actions/upload-artifact", "github/codeql-action/upload-sarif"));
+    assert!([pin, code_pin].iter().all(|pin| pin.len() == 40), "{used:?}");
+    assert_eq!((&artifact["path"], artifact["name"].as_str()), (&directory, "agent-snapshot"));
+    assert_eq!(sarif["sarif_file"], format!("{directory}/findings.sarif"));
+}
+
+/// Validates the SARIF in a directory with the schema of OASIS, if Python has jsonschema.
+fn is_valid_sarif(place: &Place, directory: &Path) {
+    if !place.can_run(&["python3", "-c", "import jsonschema"]) {
+        println!("skipped: Python has no jsonschema");
+        return;
+    }
+    const SCRIPT: &str = "import json, sys, jsonschema\n\
+                          schema, log = (json.load(open(name)) for name in sys.argv[1:])\n\
+                          jsonschema.Draft7Validator(schema).validate(log)";
+    let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/sarif-schema-2.1.0.json");
+    let mut python = place.program("python3");
+    let output = python.args(["-c", SCRIPT, schema]).arg(directory.join("findings.sarif")).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn github_job_that_keeps_the_rules_passes() {
+    let place = Place::new();
+    let Some(mut job) = set_up(&place) else { return };
+    assert_eq!(step(&mut job, "echo built > made; echo name=value >> \"$GITHUB_OUTPUT\"").status, 0);
+    place.write("policy.toml", "allow-write = [\"@workspace\"]\n");
+    let report = job.uses("report", &[("policy", "policy.toml"), ("artifact", "")]).unwrap();
+    assert_eq!((report.status, report.outputs["passed"].as_str()), (0, "true"), "{}", job.log);
+    assert!(job.summary.starts_with("### agent-snapshot: pass: nothing is forbidden\n\n### Recorded"));
+    assert!(job.used.is_empty());
+    // Without a rule nothing is judged; a rule that has an error does not pass.
+    assert_eq!(job.uses("report", &[]).unwrap().outputs["findings"], "0");
+    let report = job.uses("report", &[("deny-net", "example.org")]).unwrap();
+    assert_eq!((report.status, report.outputs["passed"].as_str()), (2, ""), "{}", job.log);
+    assert!(job.log.contains("--deny-net example.org: the rule is not an address"), "{}", job.log);
+}
+
+#[test]
+fn github_report_of_a_job_that_recorded_nothing_fails() {
+    let place = Place::new();
+    let Some(mut job) = set_up(&place) else { return };
+    let report = job.uses("report", &[("deny-net", "true")]).unwrap();
+    assert_eq!(report.status, 1);
+    assert!(job.log.contains("agent-snapshot: the library has no recording\n"), "{}", job.log);
+}
+
+#[test]
+fn github_inputs_and_file_names_are_no_commands() {
+    let place = Place::new();
+    let Some(mut job) = set_up(&place) else { return };
+    let hostile = [
+        "a`touch run`",
+        "$(touch run)",
+        "${{ inputs.policy }}",
+        "'; touch run; '",
+        "\"; touch run; \"",
+        "::error::x",
+        "##[error]x",
+        "new\n::set-env name=x::y\n```\n# x",
+        "-n",
+        "--json",
+    ];
+    fs::create_dir_all(place.home.join("outside")).unwrap();
+    for name in hostile {
+        let name = [("NAME".to_owned(), name.to_owned())].into();
+        assert_eq!(job.run(RECORDED, "printf x > \"$HOME/outside/$NAME\"", &name).status, 0, "{}", job.log);
+    }
+    let all = hostile.join("\n");
+    let report =
+        job.uses("report", &[("allow-write", &all), ("deny-write", &all), ("artifact", &all)]).unwrap();
+    assert_eq!(report.status, 1, "{}", job.log);
+    assert_eq!(report.outputs["findings"], hostile.len().to_string(), "{}", job.log);
+    let directory = &report.outputs["directory"];
+    assert_eq!(fs::read_dir(directory).unwrap().count(), 3 + hostile.len(), "{}", job.log);
+    assert_eq!(job.uses("report", &[("deny-read", &all)]).unwrap().status, 0);
+    for input in ["policy", "deny-net"] {
+        assert_ne!(job.uses("report", &[(input, &all)]).unwrap().status, 0, "{input}");
+    }
+    for input in ["version", "sha256", "archive"] {
+        assert_ne!(job.uses("setup", &[(input, &all)]).unwrap().status, 0, "{input}");
+    }
+    for directory in [&place.work, &place.home] {
+        assert!(!directory.join("run").exists());
+    }
+    let commands =
+        job.commands.iter().filter(|line| !line.starts_with("::error::agent-snapshot: the archive "));
+    assert_eq!(commands.count(), 0, "{:?}", job.commands);
+    // Whatever a line of the findings says, it does not end the block that they are in.
+    let ends = job.summary.lines().filter(|line| *line == "```").count();
+    let begins = job.summary.lines().filter(|line| line.starts_with("```") && *line != "```").count();
+    assert_eq!(ends, begins, "{}", job.summary);
+}
+
+#[test]
+fn github_setup_takes_only_the_archive_that_it_expects() {
+    let place = Place::new();
+    if !has("curl") {
+        return;
+    }
+    let digest = release(&place);
+    let archive =
+        format!("agent-snapshot-{}-{}-linux.tar.gz", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
+    let release =
+        place.base().join(concat!("server/owner/name/releases/download/v", env!("CARGO_PKG_VERSION")));
+    let archive = release.join(archive).into_os_string().into_string().unwrap();
+    let mut job = Job::new(&place);
+    let wrong = "0".repeat(64);
+    let Some(refused) = job.uses("setup", &[("sha256", &wrong)]) else { return };
+    assert_eq!(refused.status, 1);
+    let expected =
+        format!("::error::agent-snapshot: the archive does not have the expected SHA-256, but {digest}");
+    assert_eq!(job.commands, [expected]);
+    assert_eq!(job.uses("setup", &[("sha256", &digest)]).unwrap().status, 0);
+    assert_eq!(job.uses("setup", &[("archive", &archive), ("sha256", &digest)]).unwrap().status, 0);
+    assert_eq!(job.uses("setup", &[("archive", &archive)]).unwrap().status, 0);
+    fs::write(&archive, "other").unwrap();
+    assert_eq!(job.uses("setup", &[]).unwrap().status, 1);
+    fs::write(release.join("SHA256SUMS"), "").unwrap();
+    assert_ne!(job.uses("setup", &[]).unwrap().status, 0);
+    assert_ne!(job.uses("setup", &[("version", "9.9.9")]).unwrap().status, 0);
+}
+
+#[test]
+fn github_setup_installs_this_version() {
+    let action = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/setup/action.yml")).unwrap();
+    assert!(action.contains(concat!("    default: ", env!("CARGO_PKG_VERSION"), "\n")), "{action}");
+}
