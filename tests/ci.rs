@@ -1,6 +1,8 @@
-//! Jobs of CI systems whose commands are recorded: the GitHub actions of this repository, run by a runner of our own.
+//! Jobs of CI systems whose commands are recorded: the GitHub actions of this repository and the template for GitLab, run by
+//! runners of our own.
 
 mod github;
+mod gitlab;
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,6 +13,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use self::github::{Job, Step, Values};
+use self::gitlab::Strategy;
 use crate::support::{BINARY, Place, SHELL, has};
 
 /// The shell that a workflow names in `defaults.run.shell`.
@@ -18,19 +21,21 @@ const RECORDED: &str = "agent-snapshot-bash --noprofile --norc -eo pipefail {0}"
 
 /// Makes a release below the directory that stands for a server; the digest of the archive.
 fn release(place: &Place) -> String {
-    let root = place.base().join("agent-snapshot/bin");
-    fs::create_dir_all(&root).unwrap();
-    symlink(BINARY, root.join("agent-snapshot")).unwrap();
-    symlink(SHELL, root.join("agent-snapshot-bash")).unwrap();
     let version = env!("CARGO_PKG_VERSION");
+    let name = format!("agent-snapshot-{version}");
+    let programs = place.base().join(&name).join("bin");
+    fs::create_dir_all(&programs).unwrap();
+    symlink(BINARY, programs.join("agent-snapshot")).unwrap();
+    symlink(SHELL, programs.join("agent-snapshot-bash")).unwrap();
     let release = place.base().join(format!("server/owner/name/releases/download/v{version}"));
     fs::create_dir_all(&release).unwrap();
-    let name = format!("agent-snapshot-{version}-{}-linux.tar.gz", std::env::consts::ARCH);
+    let archive = format!("{name}-{}-linux.tar.gz", std::env::consts::ARCH);
     let mut tar = Command::new("tar");
-    tar.arg("-czf").arg(release.join(&name)).arg("-C").arg(place.base()).arg("agent-snapshot");
+    tar.arg("-czf").arg(release.join(&archive)).arg("-C").arg(place.base()).arg(&name);
     assert!(tar.status().unwrap().success());
-    let digest = faster_hex::hex_string(&Sha256::digest(fs::read(release.join(&name)).unwrap()));
-    fs::write(release.join("SHA256SUMS"), format!("{}  other\n{digest}  {name}\n", "0".repeat(64))).unwrap();
+    let digest = faster_hex::hex_string(&Sha256::digest(fs::read(release.join(&archive)).unwrap()));
+    fs::write(release.join("SHA256SUMS"), format!("{}  other\n{digest}  {archive}\n", "0".repeat(64)))
+        .unwrap();
     digest
 }
 
@@ -190,9 +195,8 @@ fn github_inputs_and_file_names_are_no_commands() {
     for directory in [&place.work, &place.home] {
         assert!(!directory.join("run").exists());
     }
-    let commands =
-        job.commands.iter().filter(|line| !line.starts_with("::error::agent-snapshot: the archive "));
-    assert_eq!(commands.count(), 0, "{:?}", job.commands);
+    let ours = job.commands.iter().filter(|line| line.starts_with("::error::agent-snapshot: "));
+    assert_eq!((ours.count(), job.commands.len()), (2, 2), "{:?}", job.commands);
     // Whatever a line of the findings says, it does not end the block that they are in.
     let ends = job.summary.lines().filter(|line| *line == "```").count();
     let begins = job.summary.lines().filter(|line| line.starts_with("```") && *line != "```").count();
@@ -232,4 +236,98 @@ fn github_setup_takes_only_the_archive_that_it_expects() {
 fn github_setup_installs_this_version() {
     let action = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/setup/action.yml")).unwrap();
     assert!(action.contains(concat!("    default: ", env!("CARGO_PKG_VERSION"), "\n")), "{action}");
+}
+
+/// A job of GitLab that has the archive; none where a tool is missing.
+fn gitlab(place: &Place) -> Option<(gitlab::Job<'_>, [(&'static str, String); 2])> {
+    if !has("curl") {
+        return None;
+    }
+    let digest = release(place);
+    let version = env!("CARGO_PKG_VERSION");
+    let archive = format!(
+        "file://{}/server/owner/name/releases/download/v{version}/agent-snapshot-{version}-{}-linux.tar.gz",
+        place.base().display(),
+        std::env::consts::ARCH
+    );
+    place.prepare("git init -q; echo src > file; git add .; git commit -qm first");
+    Some((gitlab::Job::new(place)?, [("AGENT_SNAPSHOT_ARCHIVE", archive), ("AGENT_SNAPSHOT_SHA256", digest)]))
+}
+
+#[test]
+fn gitlab_job_is_recorded_as_a_whole_and_judged() {
+    let place = Place::new();
+    let Some((job, archive)) = gitlab(&place) else { return };
+    let script = [
+        "mkdir -p build; cd build",
+        "name=\"it's\"",
+        "cat <<X > made\n$name $((1 + 1))\nX\n",
+        "cat; cat made",
+        "test -z \"$OUTSIDE\" || echo > \"$OUTSIDE\"",
+        "sh -c 'exit ${STATUS:-0}'; echo end",
+    ];
+    let outside = place.home.join("a`b\"c");
+    let busybox: &[&str] = &["busybox", "sh"];
+    let shells = if has("busybox") { vec![&["bash"][..], busybox] } else { vec![&["bash"][..]] };
+    for shell in shells {
+        for strategy in [Strategy::Eval, Strategy::Subshell] {
+            let run = |rules: &str, more: &[&str]| {
+                let variables = [(archive[0].0, archive[0].1.as_str()), (archive[1].0, &archive[1].1)];
+                let variables = [&variables[..], &[("AGENT_SNAPSHOT_RULES", rules)]].concat();
+                job.run(shell, strategy, &[more, &script].concat(), &variables)
+            };
+            let passed = run("--allow-write @workspace --deny-write *.o", &[]).expect(0);
+            let printed: Vec<_> = passed.stdout.lines().filter(|line| !line.contains("$ ")).collect();
+            assert_eq!(printed, ["it's 2", "end", "pass: nothing is forbidden"], "{passed:?}");
+            assert_eq!(passed.stderr, "", "{shell:?}");
+            assert_eq!(job.code_quality(), Value::Array(Vec::new()));
+
+            let exported =
+                format!("export OUTSIDE={}", agent_snapshot::agents::quoted(outside.to_str().unwrap()));
+            let failed = run("--allow-write @workspace --deny-write build/made", &[&exported]).expect(1);
+            assert!(failed.stdout.ends_with("\nfail: 2 findings\n"), "{failed:?}");
+            let issues = job.code_quality();
+            let issues: Vec<_> = issues
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|issue| {
+                    assert_eq!(
+                        (issue["severity"].as_str(), &issue["location"]["lines"]["begin"]),
+                        (Some("major"), &1.into())
+                    );
+                    assert!(
+                        issue["fingerprint"].as_str().unwrap().len() > 64 && issue["description"].is_string()
+                    );
+                    (issue["check_name"].as_str().unwrap(), issue["location"]["path"].as_str().unwrap())
+                })
+                .collect();
+            assert_eq!(issues, [("allow-write", outside.to_str().unwrap()), ("deny-write", "build/made")]);
+
+            // The artifacts are there, and so is the status that the runner makes of it, if the script itself
+            // fails.
+            let failed = run("--deny-net", &["export STATUS=3"]);
+            let alone = gitlab::Job::alone(&place).run(shell, strategy, &["sh -c 'exit 3'", "echo"], &[]);
+            let failed = failed.expect(alone.status);
+            assert!(failed.stdout.ends_with("\npass: nothing is forbidden\n"), "{failed:?}");
+            let archive = place.at("agent-snapshot-report/recording.tar.zst");
+            let shown = place.base().join("imported");
+            place.run([Path::new("import"), &archive, &shown]).expect(0);
+            let shown = place.run([Path::new("show"), &shown]).expect(0).stdout;
+            assert!(shown.contains("exit 3,") && shown.contains("build/made"), "{shown}");
+            fs::remove_dir_all(place.base().join("imported")).unwrap();
+            assert!(place.at("agent-snapshot-report/report.html").exists());
+        }
+    }
+}
+
+#[test]
+fn gitlab_job_takes_only_the_archive_that_it_expects() {
+    let place = Place::new();
+    let Some((job, [(name, archive), _])) = gitlab(&place) else { return };
+    let variables = [(name, archive.as_str()), ("AGENT_SNAPSHOT_SHA256", "1234")];
+    let refused = job.run(&["bash"], Strategy::Eval, &["echo > made"], &variables).expect(1);
+    let expected = "agent-snapshot: the archive does not have the SHA-256 in AGENT_SNAPSHOT_SHA256\n";
+    assert_eq!(refused.stderr, expected);
+    assert!(!place.at("made").exists());
 }
