@@ -6,6 +6,8 @@
 //! - [`slot`], with `json.rs`, `toml.rs` and `yaml.rs`: one setting in a text of which all else is kept.
 //! - `file.rs`: settings files, replaced whole or not at all.
 //! - [`setup`]: changes an agent's settings and takes that back, byte for byte by means of `receipt.rs`.
+//! - [`installed`]: the copy of our program that agents are given.
+//! - [`uninstall`]: all settings that may be ours.
 //! - [`effective`]: which of several places the agent takes its shell or hook from.
 //! - [`hook`]: what an agent asks a hook, and how that answers.
 //! - [`program`]: how agents' programs are called, and where they keep what is their own.
@@ -16,6 +18,7 @@ pub mod effective;
 pub mod error;
 mod file;
 pub mod hook;
+pub mod installed;
 mod json;
 pub mod program;
 mod receipt;
@@ -24,6 +27,7 @@ pub mod setup;
 pub mod skill;
 pub mod slot;
 mod toml;
+pub mod uninstall;
 mod yaml;
 
 use std::ffi::OsString;
@@ -431,6 +435,12 @@ impl Surroundings {
             absolute("XDG_CONFIG_HOME").or_else(|| home.as_ref().map(|home| home.join(".config")));
         let project = git::working_tree_of(&directory).unwrap_or_else(|| directory.clone());
         Ok(Surroundings { home, config_home, directory, project })
+    }
+
+    /// The directory for the data of programs; none where there is no home directory.
+    fn data_home(&self) -> Option<PathBuf> {
+        let chosen = self.variable("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+        chosen.or_else(|| Some(self.home.as_ref()?.join(".local/share")))
     }
 
     /// The value of an environment variable, none if it is empty.

@@ -370,6 +370,8 @@ pub enum Verb {
     Fsck(Fsck),
     /// Have an agent or tool run its commands through agent-snapshot-bash, which records each into the library
     Init(Init),
+    /// Take back what every init has set, and remove the program that agents were given; recordings stay
+    Uninstall(Uninstall),
     /// Answer an agent's hook: have the command that it is about to run recorded
     Hook(Hook),
     /// Check whether the commands of agents are recorded, by recording one
@@ -1019,6 +1021,13 @@ pub struct Init {
     /// Only print a shell alias that runs the agent in a session
     #[arg(long, conflicts_with_all = ["print", "remove", "user", "project", "force", "auto_approve"])]
     pub session: bool,
+    /// One JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct Uninstall {
     /// One JSON object
     #[arg(long)]
     pub json: bool,

@@ -48,6 +48,7 @@ pub mod stats;
 #[cfg(test)]
 mod testing;
 pub mod undo;
+mod uninstall;
 mod usage;
 pub mod verify;
 
@@ -119,6 +120,7 @@ fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
         Verb::Stats(args) => stats::run(&args, console),
         Verb::Fsck(args) => fsck::run(&args, console),
         Verb::Init(args) => init::run(&args, console),
+        Verb::Uninstall(args) => uninstall::run(&args, console),
         Verb::Hook(args) => hook::run(&args, console),
         Verb::Doctor(args) => doctor::run(&args, console),
         Verb::Branch(args) => branch::run(&args, console),

@@ -1,6 +1,7 @@
 //! `init` and `doctor`: agents' settings are edited and given back byte for byte, and what an agent would run is
 //! recorded.
 
+mod copied;
 mod hook;
 mod printed;
 mod skill;
@@ -15,9 +16,11 @@ use crate::support::{
     BINARY, NOBODY, Place, Run, User, chmod, copy_program, give_away, is_root, needs_root, set_xattr,
 };
 
-/// The programs as they are installed, beside each other, and a place to use them in.
+/// The programs where `init` copies them, beside each other, and a place to use them in.
 struct Installed {
     place: Place,
+    /// The directory for the data of programs.
+    data: PathBuf,
     bin: PathBuf,
 }
 
@@ -29,23 +32,32 @@ fn needs_approval(agent: &str) -> bool {
 impl Installed {
     fn of(user: User) -> Installed {
         let place = Place::of(user);
-        let bin = place.base().join("bin");
-        fs::create_dir(&bin).unwrap();
-        [BINARY, SHELL].iter().for_each(|program| copy_program(program, &bin));
-        Installed { place, bin }
+        let data = place.home.join(".local/share");
+        let bin = data.join("agent-snapshot/bin");
+        fs::create_dir_all(&bin).unwrap();
+        copy_program(BINARY, &bin);
+        symlink("agent-snapshot", bin.join("agent-snapshot-bash")).unwrap();
+        if user == User::Nobody {
+            give_away(&place.home);
+        }
+        Installed { place, data, bin }
     }
 
     /// In a directory whose name means something to a shell, to make and to npm.
     fn in_odd_directory() -> Installed {
-        let Installed { place, bin } = Installed::of(User::Current);
+        let Installed { place, data, .. } = Installed::of(User::Current);
         let odd = place.base().join("it's an odd#$name");
-        fs::rename(bin, &odd).unwrap();
-        Installed { place, bin: odd }
+        fs::rename(data, &odd).unwrap();
+        Installed { place, bin: odd.join("agent-snapshot/bin"), data: odd }
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.place.program(self.bin.join("agent-snapshot"));
-        command.args(arguments).env("SHELL", "/bin/sh").env("TMPDIR", self.place.base());
+        command
+            .args(arguments)
+            .env("SHELL", "/bin/sh")
+            .env("TMPDIR", self.place.base())
+            .env("XDG_DATA_HOME", &self.data);
         for name in VARIABLES {
             command.env_remove(name);
         }
@@ -107,6 +119,7 @@ impl Installed {
         let walk =
             |root: &Path| walkdir::WalkDir::new(root).into_iter().map(|entry| entry.unwrap().into_path());
         let all = walk(&self.place.home).chain(walk(&self.place.config));
+        let all = all.filter(|path| !path.starts_with(&self.bin));
         all.map(|path| {
             let stat = fs::symlink_metadata(&path).unwrap();
             let content = if stat.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
@@ -293,19 +306,9 @@ fn setting_of_another_installation_is_brought_up_to_date() {
         let path = installed.write(agent, text);
         installed.run(&["init", agent]).expect(0);
         let old = fs::read_to_string(&path).unwrap();
-        let moved = installed.place.base().join("moved");
-        fs::rename(&installed.bin, &moved).unwrap();
-        let run: Run = installed
-            .place
-            .program(moved.join("agent-snapshot"))
-            .args(["init", agent])
-            .output()
-            .unwrap()
-            .into();
-        run.expect(0);
-        let shell = moved.join("agent-snapshot-bash").display().to_string();
-        assert_eq!(fs::read_to_string(&path).unwrap(), old.replace(&installed.shell(), &shell));
-        fs::rename(&moved, &installed.bin).unwrap();
+        fs::write(&path, old.replace(installed.bin.to_str().unwrap(), "/opt/old")).unwrap();
+        installed.run(&["init", agent]).expect(0);
+        assert_eq!(fs::read_to_string(&path).unwrap(), old);
         installed.run(&["init", agent, "--remove"]).expect(0);
         assert_eq!(fs::read_to_string(&path).ok().as_deref(), text);
     }
@@ -441,17 +444,11 @@ fn what_can_not_be_set_up_is_said_in_one_sentence() {
         "opencode has no settings of yours for one project",
     );
     assert_eq!(installed.run(&["init", "emacs"]).status, 2);
-    let shell = installed.bin.join("agent-snapshot-bash");
-    chmod(&shell, 0o644);
-    one(
-        installed.run(&["init", "claude-code"]).expect(125),
-        "agent-snapshot-bash can't be used as a shell: Permission",
-    );
-    fs::remove_file(&shell).unwrap();
-    one(
-        installed.run(&["init", "claude-code"]).expect(125),
-        "agent-snapshot-bash can't be used as a shell: No such",
-    );
+    let file = installed.place.base().join("file");
+    fs::write(&file, "").unwrap();
+    let mut command = installed.command(&["init", "claude-code"]);
+    let refused = Run::from(command.env("XDG_DATA_HOME", &file).output().unwrap()).expect(125);
+    one(refused, "copy this program to ");
     assert!(!installed.settings("claude-code").exists());
     // It is not needed to take back.
     installed.run(&["init", "claude-code", "--remove"]).expect(0);

@@ -81,7 +81,7 @@ impl SettingsFile {
 
     /// How many directories must be made for the file.
     pub fn missing_directories(&self) -> usize {
-        self.path.ancestors().skip(1).take_while(|above| !above.exists()).count()
+        missing_above(&self.path)
     }
 
     /// Makes `text` the content at once, with the mode, owner and extended attributes that the file had.
@@ -92,12 +92,7 @@ impl SettingsFile {
         self.check_writable()?;
         let failed = |error| failed("write", &self.path)(error);
         let directory = self.path.parent().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
-        let missing = self.missing_directories();
-        fs::create_dir_all(directory).map_err(failed)?;
-        let heir = self.heir(missing).map_err(failed)?;
-        for made in directory.ancestors().take(missing) {
-            heir.map_or(Ok(()), |(uid, gid)| chown(made, Some(uid), Some(gid))).map_err(failed)?;
-        }
+        let heir = make_parents(&self.path).map_err(failed)?;
         let write = || -> io::Result<()> {
             let mut builder = tempfile::Builder::new();
             builder.prefix(".agent-snapshot-");
@@ -139,14 +134,6 @@ impl SettingsFile {
         Ok(())
     }
 
-    /// Who owns the directory that was there, if root makes a file in somebody else's home directory.
-    fn heir(&self, missing: usize) -> io::Result<Option<(u32, u32)>> {
-        let Some(there) = self.path.ancestors().nth(missing + 1) else { return Ok(None) };
-        let stat = fs::metadata(there)?;
-        let is_others = rustix::process::geteuid().is_root() && stat.uid() != 0;
-        Ok(is_others.then(|| (stat.uid(), stat.gid())))
-    }
-
     fn give_attributes(&self, new: &File) -> io::Result<()> {
         let stat = fs::metadata(&self.path)?;
         let ours = new.metadata()?;
@@ -167,4 +154,24 @@ impl SettingsFile {
         let now = fs::metadata(&self.path).ok().map(|stat| Signature::from(&stat));
         if now == self.read { Ok(()) } else { Err(io::Error::other("it was changed meanwhile; try again")) }
     }
+}
+
+fn missing_above(path: &Path) -> usize {
+    path.ancestors().skip(1).take_while(|above| !above.exists()).count()
+}
+
+/// Makes the directories above a path. The user and group to whom they and what is made in them belong, if root makes it in
+/// somebody else's home directory.
+pub fn make_parents(path: &Path) -> io::Result<Option<(u32, u32)>> {
+    let missing = missing_above(path);
+    let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    fs::create_dir_all(directory)?;
+    let Some(there) = path.ancestors().nth(missing + 1) else { return Ok(None) };
+    let stat = fs::metadata(there)?;
+    let is_others = rustix::process::geteuid().is_root() && stat.uid() != 0;
+    let heir = is_others.then(|| (stat.uid(), stat.gid()));
+    for made in directory.ancestors().take(missing) {
+        heir.map_or(Ok(()), |(uid, gid)| chown(made, Some(uid), Some(gid)))?;
+    }
+    Ok(heir)
 }

@@ -32,6 +32,8 @@ pub struct Receipt {
     pub parent_existed: bool,
     /// How many directories above the file were made.
     pub made_directories: usize,
+    /// The file, if its path is UTF-8 text.
+    pub settings: Option<String>,
 }
 
 impl Receipt {
@@ -52,6 +54,7 @@ impl Receipt {
             replaced: None,
             parent_existed: false,
             made_directories: 0,
+            settings: None,
         }
     }
 
@@ -82,6 +85,28 @@ impl ReceiptFile {
         let digest = Digest::of(settings.as_os_str().as_bytes()).to_string();
         let (_, hex) = digest.split_once(':').unwrap_or(("", &digest));
         ReceiptFile(root.join(format!("{agent}-{}.json", hex.get(..16).unwrap_or(hex))))
+    }
+
+    /// The agents and the settings files of all receipts in the directory `root`.
+    ///
+    /// # Errors
+    /// The directory can't be read.
+    pub fn all(root: &Path) -> Result<Vec<(String, PathBuf)>, Error> {
+        let entries = match fs::read_dir(root) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed("read", root))?,
+        };
+        let mut all = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(failed("read", root))?.path();
+            let stem = path.file_stem().and_then(|stem| stem.to_str()).and_then(|stem| stem.rsplit_once('-'));
+            let settings = ReceiptFile(path.clone()).read()?.and_then(|receipt| receipt.settings);
+            if let (Some((agent, _)), Some(settings)) = (stem, settings) {
+                all.push((agent.to_owned(), settings.into()));
+            }
+        }
+        all.sort();
+        Ok(all)
     }
 
     /// Reads it; none where there is none, or one that a killed process has left unfinished.

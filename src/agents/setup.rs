@@ -93,6 +93,7 @@ impl SetupPlan {
         let mut receipt = Receipt::new(before.as_deref(), &after);
         (receipt.replaced, receipt.parent_existed) = (replaced, parent_existed);
         receipt.made_directories = made_directories;
+        receipt.settings = file.path.to_str().map(str::to_owned);
         Ok(SetupPlan {
             file,
             change: SettingsChange::Write(after),

@@ -13,7 +13,7 @@ use serde::Serialize;
 use self::probe::Way;
 use super::asked;
 use super::exit::{Exit, VerbResult};
-use super::init::{our_shell, row};
+use super::init::{row, running_shell};
 use super::out::{Console, style};
 use crate::agents::{AGENTS, Means, Surroundings};
 use crate::cli::Doctor;
@@ -39,7 +39,7 @@ pub fn run(args: &Doctor, console: &mut Console) -> VerbResult {
             }
         }
         None => {
-            if can_record && let Ok(shell) = our_shell() {
+            if can_record && let Ok(shell) = running_shell() {
                 let dash_c = |line: &str, _: &Path| vec!["-c".into(), line.into()];
                 checks.push(probe::check(&Way::Program(&shell, &dash_c)));
             }

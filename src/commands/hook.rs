@@ -9,7 +9,7 @@ use std::io::{self, Read as _};
 use super::asked;
 use super::config::Config;
 use super::exit::{Exit, UsageError, VerbResult};
-use super::init::{our_shell, row};
+use super::init::{row, running_shell};
 use super::out::Console;
 use super::shell::{is_switched_off, leaves_out};
 use crate::agents::hook::{Permission, Protocol};
@@ -63,7 +63,7 @@ fn answer(agent: &str, protocol: &Protocol, may_approve: bool) -> anyhow::Result
         let (agent, why, session) = (agent.to_owned(), why.map(str::to_owned), session.clone());
         asked::note(command.as_bytes(), NoteEvent::Asked { agent, why, session });
     };
-    let shell = our_shell().inspect_err(|error| note(Some(&format!("{error:#}"))))?;
+    let shell = running_shell().inspect_err(|error| note(Some(&format!("{error:#}"))))?;
     let permission = match protocol.objection {
         Some(_) if may_approve => Permission::Approve,
         None if protocol.asks_about(&question.command) => match attendance(protocol) {

@@ -11,7 +11,9 @@ use serde::Serialize;
 use super::diff::lines::{LineDiff, NO_NEWLINE};
 use super::exit::{Exit, UsageError, VerbResult};
 use super::out::{Console, visible};
+use crate::agents::error::shown;
 use crate::agents::hook::word as shell_word;
+use crate::agents::installed::ProgramCopy;
 use crate::agents::program::{program_of, session_alias};
 use crate::agents::recipe::Recipe;
 use crate::agents::setup::{SettingsChange, SetupPlan};
@@ -50,6 +52,9 @@ pub fn run(args: &Init, console: &mut Console) -> VerbResult {
     let edits: Vec<Edit> = plans.iter().rev().map(Edit::of).collect();
     if !args.print {
         plans.iter().try_for_each(SetupPlan::check)?;
+        if setup.agent.is_some() {
+            copy_program(args, console)?;
+        }
         if !args.remove && edits.iter().any(|edit| edit.change != SettingsChange::None) {
             Library::create(&place)?;
         }
@@ -124,7 +129,6 @@ impl TargetSetting {
             _ if args.remove => None,
             None => Some(SKILL.to_owned()),
             Some(Means::Hook(slot, _)) => {
-                our_shell()?;
                 let approve = if args.auto_approve { AUTO_APPROVE } else { "" };
                 Some(format!("{} hook {}{approve}", shell_word(&our_program()?), slot.agent))
             }
@@ -147,6 +151,7 @@ fn print_alias(name: &str, args: &Init, console: &mut Console) -> VerbResult {
             "sudo and other set-ID programs lose their privilege in it; command {agent} starts it without a session"
         ),
     ];
+    copy_program(args, console)?;
     let text = session_alias(&our_program()?, agent) + "\n";
     print_lines(&RecipeJson { agent: name, place: PLACE, text: &text, remarks: &remarks }, args, console)
 }
@@ -160,6 +165,7 @@ fn print_recipe(recipe: &Recipe, args: &Init, console: &mut Console) -> VerbResu
         let why = format!("init {name} writes nothing: it prints what goes into {place}");
         return Err(UsageError(why).into());
     }
+    copy_program(args, console)?;
     let text = recipe.lines(&our_program()?, &our_shell()?);
     print_lines(&RecipeJson { agent: name, place, text: &text, remarks }, args, console)
 }
@@ -186,27 +192,48 @@ struct RecipeJson<'a> {
     remarks: &'a [&'a str],
 }
 
-/// The path of this program.
+/// Copies this program to where agents are given it, unless that is done.
+fn copy_program(args: &Init, console: &mut Console) -> anyhow::Result<()> {
+    let copy = ProgramCopy::of(&Surroundings::of_this_process()?).filter(|_| !args.print && !args.remove);
+    if let Some(copy) = copy
+        && copy.install(&beside_us(PROGRAM)?)?
+    {
+        console.say(format_args!("copied this program to {}", shown(&copy.path(PROGRAM))));
+    }
+    Ok(())
+}
+
+/// The path of this program that agents are given: that of a copy, which no package manager takes away.
 pub fn our_program() -> anyhow::Result<String> {
-    let program = std::env::current_exe().context("find this program")?.with_file_name(PROGRAM);
-    let shown = printable(program.as_os_str().as_encoded_bytes()).into_owned();
-    check_shell(&program).with_context(|| format!("{shown} can't be used as a hook"))?;
-    program
-        .into_os_string()
-        .into_string()
-        .map_err(|_| anyhow::anyhow!("{shown} is no UTF-8 text, as settings are"))
+    given(PROGRAM)
+}
+
+/// The path of the shell that records, as agents are given it.
+pub fn our_shell() -> anyhow::Result<String> {
+    given(SHELL)
+}
+
+fn given(name: &str) -> anyhow::Result<String> {
+    let copy = ProgramCopy::of(&Surroundings::of_this_process()?);
+    text_of(copy.map_or_else(|| beside_us(name), |copy| Ok(copy.path(name)))?)
 }
 
 /// The path of the shell that records, which is beside this program.
-pub fn our_shell() -> anyhow::Result<String> {
-    let program = std::env::current_exe().context("find this program")?;
-    let shell = program.with_file_name(SHELL);
-    let shown = printable(shell.as_os_str().as_encoded_bytes()).into_owned();
-    check_shell(&shell).with_context(|| format!("{shown} can't be used as a shell"))?;
-    shell
-        .into_os_string()
-        .into_string()
-        .map_err(|_| anyhow::anyhow!("{shown} is no UTF-8 text, as settings are"))
+pub fn running_shell() -> anyhow::Result<String> {
+    text_of(beside_us(SHELL)?)
+}
+
+/// A program of ours that is beside this one, or is this one.
+pub fn beside_us(name: &str) -> anyhow::Result<PathBuf> {
+    let program = std::env::current_exe().context("find this program")?.with_file_name(name);
+    check_shell(&program).with_context(|| format!("{} can't be executed", shown(&program)))?;
+    Ok(program)
+}
+
+fn text_of(program: PathBuf) -> anyhow::Result<String> {
+    let path = shown(&program);
+    let text = program.into_os_string().into_string();
+    text.map_err(|_| anyhow::anyhow!("{path} is no UTF-8 text, as settings are"))
 }
 
 /// Checks that a shell is there and executable.

@@ -158,6 +158,7 @@ impl Place {
             .env_remove("AGENT_SNAPSHOT_SESSION")
             .env_remove("AGENT_SNAPSHOT_LIBRARY")
             .env_remove("XDG_STATE_HOME")
+            .env_remove("XDG_DATA_HOME")
             .env_remove("CLAUDE_CODE_SESSION_ID")
             .env_remove("CODEX_THREAD_ID")
             .env_remove("CLAUDECODE")

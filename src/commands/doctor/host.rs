@@ -7,8 +7,11 @@ use std::path::Path;
 use indicatif::BinaryBytes;
 
 use super::Check;
+use crate::agents::error::shown;
+use crate::agents::installed::ProgramCopy;
+use crate::agents::{PROGRAM, Surroundings};
 use crate::commands::config::{Config, Limits};
-use crate::commands::init::{PRIVILEGES, our_shell};
+use crate::commands::init::{PRIVILEGES, beside_us, running_shell};
 use crate::commands::shell::is_switched_off;
 use crate::library::{Library, Place};
 use crate::observe::policy::ignore::Environment;
@@ -28,6 +31,7 @@ pub fn checks() -> Vec<Check> {
     let status = ProcStatus::of(Tid(std::process::id().cast_signed()));
     let line = |name: &str| status.as_ref().and_then(|status| status.line(name));
     let mut checks = vec![shell()];
+    checks.extend(copy());
     checks.extend(switched_off());
     checks.push(kernel());
     checks.extend(outer_tracer(line("TracerPid:")));
@@ -40,13 +44,27 @@ pub fn checks() -> Vec<Check> {
 }
 
 fn shell() -> Check {
-    match our_shell() {
+    match running_shell() {
         Ok(shell) => Check::fine("shell", shell),
         Err(error) => Check::finding(
             "shell",
             format!("{error:#}"),
             "install both programs into one directory: cargo install --path .",
         ),
+    }
+}
+
+/// What is wrong with the copy of this program that agents are given, if they are.
+fn copy() -> Option<Check> {
+    let copy = ProgramCopy::of(&Surroundings::of_this_process().ok()?).filter(ProgramCopy::exists)?;
+    let path = shown(&copy.path(PROGRAM));
+    let advice = "agent-snapshot init AGENT copies this program there";
+    match copy.is_same(&beside_us(PROGRAM).ok()?) {
+        Ok(true) => None,
+        Ok(false) => Some(
+            Check::note("program", format!("{path}, which agents run, is of another version")).advise(advice),
+        ),
+        Err(error) => Some(Check::finding("program", format!("{path} can't be read: {error}"), advice)),
     }
 }
 

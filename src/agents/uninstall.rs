@@ -1,0 +1,60 @@
+//! What `init` may have set, whichever agents and projects it was called for.
+
+use std::path::{Path, PathBuf};
+
+use super::error::Error;
+use super::receipt::ReceiptFile;
+use super::slot::Slot;
+use super::{AGENTS, Agent, Surroundings, skill};
+
+/// A setting of an agent in a file.
+#[derive(Debug, Clone)]
+pub struct InstalledSetting {
+    /// What it is called on the command line of `init`.
+    pub name: String,
+    /// The setting.
+    pub slot: Slot,
+    /// The file.
+    pub settings: PathBuf,
+}
+
+/// All settings that may be ours: of the user, of the project here, and where receipts say that `init` has set one.
+///
+/// # Errors
+/// The receipts can't be read.
+pub fn settings(here: &Surroundings, receipts: &Path) -> Result<Vec<InstalledSetting>, Error> {
+    let mut all = Vec::new();
+    let mut add = |name: &str, settings: PathBuf| {
+        let settings = settings.canonicalize().unwrap_or(settings);
+        let is_new = |known: &InstalledSetting| known.name != name || known.settings != settings;
+        if let Some(slot) = slot_in(name, &settings)
+            && all.iter().all(is_new)
+        {
+            all.push(InstalledSetting { name: name.to_owned(), slot, settings });
+        }
+    };
+    for agent in &AGENTS {
+        for settings in [agent.user_settings(here), agent.project_settings(here)].into_iter().flatten() {
+            if let Some((_, beside)) = agent.companion(&settings) {
+                add(agent.name, beside);
+            }
+            add(agent.name, settings);
+        }
+    }
+    [false, true]
+        .into_iter()
+        .filter_map(|project| skill::file(here, project))
+        .for_each(|file| add(skill::NAME, file));
+    ReceiptFile::all(receipts)?.into_iter().for_each(|(name, settings)| add(&name, settings));
+    Ok(all)
+}
+
+/// What `init` sets in a file.
+fn slot_in(name: &str, settings: &Path) -> Option<Slot> {
+    if name == skill::NAME {
+        return Some(Slot::Text);
+    }
+    let agent = Agent::named(name)?;
+    let companion = agent.companion(settings).filter(|(_, beside)| beside == settings);
+    companion.map(|(slot, _)| slot).or_else(|| agent.slot())
+}
