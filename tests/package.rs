@@ -1,5 +1,5 @@
 //! What `packaging/dist` makes: each package is installed without a network, in overlays of this system and of the oldest
-//! Debian that its servers have, or in an almost empty root, and used there.
+//! Debian that its servers have, in an almost empty root or in a container, and used there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -139,6 +139,30 @@ cp -r "$2" dist
 exec chroot . env -i PATH=/usr/bin:/bin sh -euc "$3"
 "#;
 
+/// Builds the image of the archive, and one that takes the program from it, and uses both. Where cgroups are in hybrid mode,
+/// which crun refuses, that is hidden.
+const IN_CONTAINERS: &str = r#"
+umount -l /sys/fs/cgroup/unified 2>/dev/null || true
+cd "$1"
+podman() { command podman --log-level error --root "$PWD/store" --runroot "$PWD/run" "$@"; }
+run() {
+    podman run --rm --network=none --cgroups=disabled --ulimit nofile=1024:1024 --ulimit nproc=1024:1024 \
+        --volume "$PWD/library:/library" --env AGENT_SNAPSHOT_LIBRARY=/library "$@"
+}
+mkdir -p library root/bin root/etc root/tmp
+podman build --quiet --build-arg VERSION="$4" --tag agent-snapshot --file "$5" "$2" >&2
+run agent-snapshot --version >&2 || exit 69
+cp /bin/busybox root/bin/
+cp /bin/bash-static root/bin/bash
+for tool in cat env grep mkdir mktemp od rm sed sh tr; do ln -s busybox "root/bin/$tool"; done
+echo 'root:x:0:0::/:/bin/sh' > root/etc/passwd
+printf '%s\n' 'FROM scratch' 'COPY --from=localhost/agent-snapshot /bin/ /bin/' 'COPY root/ /' > Containerfile
+podman build --quiet --tag recorder . >&2
+run recorder sh -euc "$3"
+run recorder agent-snapshot run --quiet sh -c 'echo recorded > file'
+run agent-snapshot log --all | grep -o 'echo recorded > file'
+"#;
+
 #[test]
 #[ignore = "slow: links the program, and installs packages"]
 fn slow_packages_are_installed_and_used() {
@@ -171,9 +195,30 @@ fn slow_packages_are_installed_and_used() {
     if Path::new("/bin/busybox").exists() && Path::new("/bin/bash-static").exists() {
         let (seen, all) = run(IN_EMPTY_ROOT, ALONE, Path::new(""));
         assert_eq!(seen, format!("{used}{WITHOUT_BASH}"), "{all}");
+        if has("podman") {
+            check_containers(&dist, &used);
+        }
     } else {
         println!("skipped: busybox-static or bash-static is missing");
     }
+}
+
+fn check_containers(dist: &Path, used: &str) {
+    let place = Place::new();
+    let output = Command::new("unshare")
+        .args(["--mount", "sh", "-euc", IN_CONTAINERS, "sh"])
+        .args([place.work.as_os_str(), dist.as_os_str()])
+        .args([&format!("{USE}(use)"), env!("CARGO_PKG_VERSION")])
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/Containerfile"))
+        .output()
+        .unwrap();
+    if output.status.code() == Some(EX_UNAVAILABLE) {
+        println!("skipped: podman runs no container here: {}", shown(&output));
+        return;
+    }
+    assert!(output.status.success(), "{}", shown(&output));
+    let expected = format!("{used}echo recorded > file\n");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{}", shown(&output));
 }
 
 /// The directory of the packages, made with the profile of the tests; none if the tools can't be installed.
