@@ -72,6 +72,10 @@ fn github_job_is_recorded_judged_and_published() {
     assert_eq!(step(&mut job, &format!("test \"$name\" = value; echo > {}", outside.display())).status, 0);
     assert_eq!(step(&mut job, "false | true\necho not reached > file").status, 1);
     assert_eq!(fs::read_to_string(place.at("file")).unwrap(), "src\n");
+    // What it is called is a command line like any other.
+    step(&mut job, "true --password hunter2");
+    assert_eq!(job.run("bash", "agent-snapshot log --all --reads --json", &Values::new()).status, 0);
+    assert!(job.log.contains("true --password <REDACTED>") && !job.log.contains("hunter2"), "{}", job.log);
 
     let with = [("allow-write", "@workspace\n"), ("sarif", "true"), ("deny-net", "true")];
     let report = job.uses("report", &with).unwrap();
@@ -99,7 +103,7 @@ fn github_job_is_recorded_judged_and_published() {
     let archives = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let archives: Vec<_> =
         archives.filter(|path| path.extension().is_some_and(|extension| extension == "zst")).collect();
-    assert_eq!(archives.len(), 3, "{log}");
+    assert_eq!(archives.len(), 4, "{log}");
     for archive in &archives {
         place.run([Path::new("import"), archive]).expect(0);
     }

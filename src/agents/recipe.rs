@@ -101,8 +101,8 @@ pub static RECIPES: [Recipe; 10] = [
                 .to_owned()
         },
         remarks: &[
-            "an earlier step, with a shell of its own (shell: bash), has to install both programs into a directory \
-             of PATH",
+            "an earlier step has to put both programs into PATH: the action setup of agent-snapshot's repository, or a step \
+             with a shell of its own (shell: bash)",
             "steps with uses: have no shell, and are not recorded",
         ],
     },

@@ -12,8 +12,8 @@ use super::{AGENTS, Agent, Surroundings, skill};
 pub struct InstalledSetting {
     /// What it is called on the command line of `init`.
     pub name: String,
-    /// The setting.
-    pub slot: Slot,
+    /// The setting; none if only another version knows it.
+    pub slot: Option<Slot>,
     /// The file.
     pub settings: PathBuf,
 }
@@ -27,9 +27,8 @@ pub fn settings(here: &Surroundings, receipts: &Path) -> Result<Vec<InstalledSet
     let mut add = |name: &str, settings: PathBuf| {
         let settings = settings.canonicalize().unwrap_or(settings);
         let is_new = |known: &InstalledSetting| known.name != name || known.settings != settings;
-        if let Some(slot) = slot_in(name, &settings)
-            && all.iter().all(is_new)
-        {
+        if all.iter().all(is_new) {
+            let slot = slot_in(name, &settings);
             all.push(InstalledSetting { name: name.to_owned(), slot, settings });
         }
     };

@@ -22,6 +22,13 @@ pub fn run(args: &Uninstall, console: &mut Console) -> VerbResult {
     let receipts = receipts(&place)?;
     let mut done = UninstallJson::default();
     for InstalledSetting { name, slot, settings } in settings(&here, &receipts)? {
+        let Some(slot) = slot else {
+            done.failed.push(format!(
+                "{}: another version of agent-snapshot has set {name} there",
+                shown(&settings)
+            ));
+            continue;
+        };
         let plan = SetupPlan::take_back(&name, slot, &settings, &receipts);
         let applied = plan.and_then(|plan| {
             plan.check()?;

@@ -208,6 +208,19 @@ fn program_stays_as_long_as_settings_name_it() {
     );
     assert!(package.copy.exists() && !package.place.home.join(".gemini").exists(), "{failed:?}");
     fs::write(&settings, text).unwrap();
+    // Whatever a later version may set and note.
+    let noted =
+        package.place.home.join(".local/state/agent-snapshot/init/agent-of-later-0123456789abcdef.json");
+    let receipts = noted.parent().unwrap();
+    let one = fs::read_dir(receipts).unwrap().next().unwrap().unwrap().path();
+    fs::copy(one, &noted).unwrap();
+    let failed = package.run(&["uninstall"]).expect(1);
+    assert!(
+        failed.stderr.contains("another version of agent-snapshot has set agent-of-later there"),
+        "{failed:?}"
+    );
+    assert!(package.copy.exists());
+    fs::remove_file(noted).unwrap();
     package.run(&["uninstall"]).expect(0);
     assert!(!package.copy.exists() && !settings.exists());
 }
