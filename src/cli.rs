@@ -334,6 +334,9 @@ pub enum Verb {
     Redo(Redo),
     /// List the recordings that changed a path, the newest first
     History(History),
+    /// Let an agent list, show and undo the recordings of a project: a server of the Model Context Protocol on standard
+    /// input and output
+    Mcp(Mcp),
     /// Show what the command did
     Show(Show),
     /// Write the recorded bytes of a file, or the target of a symlink, to standard output
@@ -462,7 +465,7 @@ pub enum RecallAction {
     },
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Default)]
 pub struct Log {
     /// Everything, not only what was recorded in, or changed something in, this Git working tree or directory
     #[arg(long)]
@@ -473,6 +476,9 @@ pub struct Log {
     /// At most this many, up to 1,000
     #[arg(long, short = 'n', value_name = "N", default_value_t = 100)]
     pub limit: usize,
+    /// How many of the newest to leave out; no option sets it.
+    #[arg(skip)]
+    pub offset: usize,
     /// Only what was started within this time, such as 10m or 2h
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub since: Option<Duration>,
@@ -512,6 +518,16 @@ pub struct History {
 }
 
 #[derive(Debug, Args)]
+pub struct Mcp {
+    /// The directory whose project it is about [default: the current directory]
+    #[arg(long, value_name = "DIR")]
+    pub directory: Option<PathBuf>,
+    /// Everything in the library, not only what concerns this project
+    #[arg(long)]
+    pub all: bool,
+}
+
+#[derive(Debug, Args, Default)]
 pub struct Undo {
     /// The recordings: identifiers or at least four characters of them, names, or @~1 [default: the newest that is
     /// not undone; with --session, all of the session]
@@ -531,7 +547,7 @@ pub struct Undo {
     pub options: UndoOptions,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Default)]
 pub struct Redo {
     /// The recording [default: what was undone last]
     #[arg(value_name = "SNAP")]
@@ -542,7 +558,7 @@ pub struct Redo {
 }
 
 // Options of both `undo` and `redo`.
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Default)]
 pub struct UndoOptions {
     /// Choose from everything, not only from what concerns this Git working tree or directory
     #[arg(long)]
@@ -597,6 +613,9 @@ pub struct SessionAccess {
     /// Instead of SNAP: a reference, as --json prints it
     #[arg(long = "ref", value_name = "JSON")]
     pub reference: Option<OsString>,
+    /// Only recordings that concern this directory, whatever names them; no option sets it.
+    #[arg(skip)]
+    pub confined_to: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Args, Default)]
@@ -752,7 +771,7 @@ pub struct Export {
     pub json: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Args, Default)]
 pub struct Diff {
     /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory [default: the
     /// last that changed something; with --session, all of the session as if they were one]
@@ -1166,7 +1185,10 @@ pub fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Reads a moment that has passed: a duration before now, an RFC 3339 time, a local date and time, or a time of today.
-fn moment(text: &str) -> Result<jiff::Timestamp, String> {
+///
+/// # Errors
+/// A sentence that says what a moment is.
+pub fn moment(text: &str) -> Result<jiff::Timestamp, String> {
     use jiff::civil::{DateTime, Time};
     let now = jiff::Zoned::now();
     let local = |time: DateTime| time.to_zoned(now.time_zone().clone()).ok().map(|time| time.timestamp());

@@ -26,6 +26,7 @@ mod later;
 mod level;
 pub mod log;
 pub mod man;
+pub mod mcp;
 mod new_file;
 mod open;
 pub mod out;
@@ -103,6 +104,7 @@ fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
         Verb::Undo(args) => undo::run(&args, console),
         Verb::Redo(args) => redo::run(&args, console),
         Verb::History(args) => history::run(&args, console),
+        Verb::Mcp(args) => mcp::run(&args),
         Verb::Show(args) => show::run(&args, console),
         Verb::Cat(args) => cat::run(&args, console),
         Verb::Diff(args) => diff::run(&args, console),

@@ -12,6 +12,7 @@ mod git_state;
 mod init;
 mod keep;
 mod library;
+mod mcp;
 mod observer;
 mod package;
 mod races;

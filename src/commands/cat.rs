@@ -6,6 +6,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use base64::write::EncoderWriter;
 use jiff::Timestamp;
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
+use serde_json::Value;
 
 use super::exit::{Exit, UsageError, VerbResult};
 use super::level::without_record;
@@ -26,6 +27,63 @@ use crate::snapshot::{Error, FileRecord, Present, Snapshot};
 ///
 /// If the bytes turn out to be bad in the middle, the result ends there, with an error.
 pub fn run(args: &Cat, console: &mut Console) -> VerbResult {
+    let Some((snapshot, path, version)) = find_version(args, console)? else { return Ok(Exit::Finding) };
+    let record = snapshot.find(&path).expect("it was found there");
+    write(&snapshot, record, version, args.json, console)
+}
+
+/// A part of the content, and what `--json` tells of the whole; none if there is no such content, which is said.
+pub fn part(
+    args: &Cat,
+    offset: u64,
+    limit: usize,
+    console: &mut Console,
+) -> anyhow::Result<Option<(Value, Vec<u8>)>> {
+    let Some((snapshot, path, version)) = find_version(args, console)? else { return Ok(None) };
+    let record = snapshot.find(&path).expect("it was found there");
+    let mut window = Window { skip: offset, limit, bytes: Vec::new() };
+    match Contents::new(&snapshot).copy(record, version.side(), &mut window) {
+        Ok(_) => {}
+        Err(Error::Sink(_)) if window.bytes.len() == limit => {}
+        Err(Error::Unavailable(why)) => {
+            say_unavailable(record, version, &why, console);
+            return Ok(None);
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let head = serde_json::to_value(CatJson { record, version, unavailable: None })?;
+    Ok(Some((head, window.bytes)))
+}
+
+/// Keeps a part of what is written, and refuses what is behind it.
+struct Window {
+    skip: u64,
+    limit: usize,
+    bytes: Vec<u8>,
+}
+
+impl io::Write for Window {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let skipped = usize::try_from(self.skip).unwrap_or(usize::MAX).min(bytes.len());
+        self.skip -= skipped as u64;
+        let kept = (bytes.len() - skipped).min(self.limit - self.bytes.len());
+        self.bytes.extend_from_slice(&bytes[skipped..skipped + kept]);
+        match skipped + kept {
+            0 if !bytes.is_empty() => Err(io::ErrorKind::WriteZero.into()),
+            taken => Ok(taken),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Where the content is, and the path of its record there; none if nothing is known of it, which is said.
+fn find_version(
+    args: &Cat,
+    console: &mut Console,
+) -> anyhow::Result<Option<(Snapshot, Vec<u8>, VersionName)>> {
     if let Some(time) = args.at {
         return at(args, time, console);
     }
@@ -38,31 +96,37 @@ pub fn run(args: &Cat, console: &mut Console) -> VerbResult {
     };
     let snapshot = open_or_last(snap, &args.access, console)?;
     let side = if args.before { Side::Before } else { Side::After };
-    let record = match paths::find(&snapshot, path)? {
-        Ok(record) => record,
+    let path = match paths::find(&snapshot, path)? {
+        Ok(record) => record.path.clone(),
         Err(path) => {
             let path = quoted(&path);
             console.say(format_args!("cat {path}: {}", without_record(&snapshot)));
-            return Ok(Exit::Finding);
+            return Ok(None);
         }
     };
-    write(&snapshot, record, VersionName::Side(side), args.json, console)
+    Ok(Some((snapshot, path, VersionName::Side(side))))
 }
 
-/// Writes what was at a path at `time`.
-fn at(args: &Cat, time: Timestamp, console: &mut Console) -> VerbResult {
+/// Where what was at a path at `time` is.
+fn at(
+    args: &Cat,
+    time: Timestamp,
+    console: &mut Console,
+) -> anyhow::Result<Option<(Snapshot, Vec<u8>, VersionName)>> {
     let arg = args.snap.clone().into_os_string();
     let Past { snapshot, roots, unknown } = past(&[arg], time, &args.access, &Extent::Itself, console)?;
-    let path = roots.first().map_or(&b""[..], Vec::as_slice);
+    let path = roots.into_iter().next().unwrap_or_default();
     if let Some((_, why)) = unknown.first() {
-        console.say(format_args!("cat {}: {why}", quoted(path)));
-        return Ok(Exit::Finding);
+        console.say(format_args!("cat {}: {why}", quoted(&path)));
+        return Ok(None);
     }
-    match snapshot.as_ref().and_then(|snapshot| Some((snapshot, snapshot.find(path)?))) {
-        Some((snapshot, record)) => write(snapshot, record, VersionName::Time(time), args.json, console),
-        None => {
-            console.say(format_args!("cat {}: no recording in the library has changed it", quoted(path)));
-            Ok(Exit::Finding)
+    match snapshot {
+        Some(snapshot) if snapshot.find(&path).is_some() => {
+            Ok(Some((snapshot, path, VersionName::Time(time))))
+        }
+        _ => {
+            console.say(format_args!("cat {}: no recording in the library has changed it", quoted(&path)));
+            Ok(None)
         }
     }
 }
@@ -114,17 +178,21 @@ fn write(
             if json {
                 console.json(&CatJson { record, version, unavailable: Some(&why) })?;
             }
-            let hint = match (&why, version, record.before.present()) {
-                (Unavailable::Absent, VersionName::Side(Side::After), Some(_)) => "; --before shows what was",
-                _ => "",
-            };
-            let path = quoted(&record.path);
-            console.say(format_args!("cat {path}: its content {version} is unavailable: {why}{hint}"));
+            say_unavailable(record, version, &why, console);
             Ok(Exit::Finding)
         }
         Err(Error::Sink(error)) => Err(OutputError::from(error).into()),
         Err(error) => Err(error.into()),
     }
+}
+
+fn say_unavailable(record: &FileRecord, version: VersionName, why: &Unavailable, console: &mut Console) {
+    let hint = match (why, version, record.before.present()) {
+        (Unavailable::Absent, VersionName::Side(Side::After), Some(_)) => "; --before shows what was",
+        _ => "",
+    };
+    let path = quoted(&record.path);
+    console.say(format_args!("cat {path}: its content {version} is unavailable: {why}{hint}"));
 }
 
 fn raw(contents: &Contents, record: &FileRecord, side: Side, console: &mut Console) -> Result<(), Error> {

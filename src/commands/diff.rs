@@ -10,6 +10,8 @@ mod patch;
 mod plan;
 mod summary;
 
+use serde_json::Value;
+
 use super::exit::{Exit, UsageError, VerbResult};
 use super::level::without_record;
 use super::open::open_or_session;
@@ -54,6 +56,7 @@ pub fn run(args: &Diff, console: &mut Console) -> VerbResult {
         contents: &contents,
         form,
         json: args.json,
+        collected: None,
         count: 0,
         stat: DiffStat::default(),
         lost: Vec::new(),
@@ -109,7 +112,15 @@ pub fn write_patch(
     let plan = DiffPlan::new(snapshot, selection, base);
     let contents = Contents::new(snapshot);
     let (stat, lost) = (DiffStat::default(), Vec::new());
-    let mut teller = DiffWriter { contents: &contents, form: Form::Patch, json: false, count: 0, stat, lost };
+    let mut teller = DiffWriter {
+        contents: &contents,
+        form: Form::Patch,
+        json: false,
+        collected: None,
+        count: 0,
+        stat,
+        lost,
+    };
     for entry in &plan.entries {
         teller.tell(entry, console)?;
     }
@@ -120,11 +131,52 @@ pub fn write_patch(
     Ok(())
 }
 
+/// The object of `--json` for a part of the paths: from the number `offset` on, until `is_enough` says of the changes so
+/// far that they are enough. Also the number of the first path that is not in it, if there are more.
+pub fn part(
+    args: &Diff,
+    base: Option<&[u8]>,
+    offset: usize,
+    is_enough: impl Fn(&[Value]) -> bool,
+    console: &mut Console,
+) -> anyhow::Result<(Value, Option<usize>)> {
+    let snapshot = open_or_session(args.snap.as_deref(), &args.access, console)?;
+    let selection = Selection::new(&snapshot, &args.paths)?;
+    let base = base.unwrap_or(b"/");
+    let plan = DiffPlan::new(&snapshot, &selection, base);
+    let contents = Contents::new(&snapshot);
+    let mut teller = DiffWriter {
+        contents: &contents,
+        form: Form::Patch,
+        json: true,
+        collected: Some(Vec::new()),
+        count: 0,
+        stat: DiffStat::default(),
+        lost: Vec::new(),
+    };
+    let mut next = offset.min(plan.entries.len());
+    for entry in &plan.entries[next..] {
+        teller.tell(entry, console)?;
+        next += 1;
+        if is_enough(teller.collected.as_deref().unwrap_or_default()) {
+            break;
+        }
+    }
+    for arg in selection.unmatched() {
+        let arg = quoted(arg.as_encoded_bytes());
+        console.say(format_args!("diff {arg}: {}", without_record(&snapshot)));
+    }
+    let value = summary::object(base, teller.collected.unwrap_or_default(), &plan, &teller.lost)?;
+    Ok((value, (next < plan.entries.len()).then_some(next)))
+}
+
 /// Writes entries in one of the forms.
 struct DiffWriter<'s, 'c> {
     contents: &'c Contents<'s>,
     form: Form,
     json: bool,
+    /// The objects of the JSON, if they are not written.
+    collected: Option<Vec<Value>>,
     /// How many entries differ.
     count: usize,
     stat: DiffStat<'s>,
@@ -222,7 +274,12 @@ impl<'s> DiffWriter<'s, '_> {
         self.count += 1;
         if self.json {
             let change = DiffJson { status, entry, row: (!parts.is_empty()).then_some(&row), patch: &patch };
-            summary::write_json(&change, self.count == 1, console.sink())?;
+            match &mut self.collected {
+                Some(collected) => {
+                    collected.push(serde_json::to_value(&change).map_err(std::io::Error::from)?)
+                }
+                None => summary::write_json(&change, self.count == 1, console.sink())?,
+            }
         } else if self.form == Form::NameStatus {
             summary::write_name_status(status, entry, console.sink(), format)?;
         } else if self.form == Form::Stat {

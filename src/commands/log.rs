@@ -96,6 +96,7 @@ fn select(args: &Log, scope: &Scope, library: &Library) -> anyhow::Result<(Vec<E
     let paths = args.path.as_deref().map(live).transpose()?;
     let mut listed = Vec::new();
     let mut rest = Rest::default();
+    let mut newer = args.offset;
     let log = log::read(library.root())?;
     let evicted = log.evicted();
     let entries = library.entries_of(log)?;
@@ -122,6 +123,8 @@ fn select(args: &Log, scope: &Scope, library: &Library) -> anyhow::Result<(Vec<E
         let is_quiet = !entry.changes.any() && entry.state == EntryState::Ended && !entry.incomplete;
         if is_quiet && !args.reads {
             rest.unchanged += 1;
+        } else if newer > 0 {
+            newer -= 1;
         } else if listed.len() < args.limit.min(MOST) {
             listed.push(entry);
         } else {

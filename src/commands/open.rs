@@ -73,7 +73,45 @@ fn find_recording(word: &Path, access: &SessionAccess) -> Result<Entry, library:
 pub fn scope(access: &SessionAccess, all: bool) -> Scope {
     // Where there is no session, `--session` alone means one without recordings.
     let session = session(access.session.as_deref()).or_else(|| access.session.clone());
-    if all || access.session.is_some() { Scope { place: None, session } } else { Scope::here(session) }
+    match &access.confined_to {
+        Some(place) => Scope { place: Some(place.clone()), session },
+        None if all || access.session.is_some() => Scope { place: None, session },
+        None => Scope::here(session),
+    }
+}
+
+/// Refuses a recording that does not concern the directory which a verb is confined to.
+pub fn check_confined(
+    entry: &Entry,
+    library: &Library,
+    access: &SessionAccess,
+) -> Result<(), library::Error> {
+    match access.confined_to.is_none() || scope(access, false).contains(entry, library) {
+        true => Ok(()),
+        false => Err(not_of_project(&entry.id)),
+    }
+}
+
+fn not_of_project(word: &str) -> library::Error {
+    let word = printable(word.as_bytes());
+    library::Error::NoSuch(format!("{word} does not name one recording of this project (log lists them)"))
+}
+
+/// What a word names where a verb is confined: a recording, by words that tell nothing of others.
+fn find_confined(word: &Path, access: &SessionAccess) -> Result<Named, library::Error> {
+    let text = word.to_string_lossy();
+    let unknown = || not_of_project(&text);
+    let library = Library::find()?.ok_or_else(unknown)?;
+    let named =
+        name::find(word.as_os_str(), &library, &scope(access, false)).map_err(|error| match error {
+            library::Error::NoSuch(_) => unknown(),
+            other => other,
+        })?;
+    match &named {
+        Named::Recording(entry, _) => check_confined(entry, &library, access).map_err(|_| unknown())?,
+        Named::Directory(_) => return Err(unknown()),
+    }
+    Ok(named)
 }
 
 /// The directory of the snapshot that `word` names.
@@ -85,6 +123,9 @@ pub fn directory_of(word: &Path, access: &SessionAccess) -> Result<PathBuf, libr
 
 /// What a word names, if the verb's session may see it.
 fn find(word: &Path, access: &SessionAccess) -> Result<Named, library::Error> {
+    if access.confined_to.is_some() {
+        return find_confined(word, access);
+    }
     let bytes = word.as_os_str().as_encoded_bytes();
     let reference = Reference::parse(bytes).transpose()?;
     // A path needs no library, even one that can't be read.

@@ -10,6 +10,7 @@ use std::os::fd::AsFd as _;
 
 use anstyle::{AnsiColor, Style};
 use serde::Serialize;
+use serde_json::Value;
 
 use super::paths::must_be_quoted;
 
@@ -100,11 +101,21 @@ pub fn visible(line: &[u8]) -> String {
     out
 }
 
+/// What a verb has to tell a caller within this process.
+#[derive(Debug, Default)]
+pub struct Collected {
+    /// The object that `--json` prints.
+    pub value: Option<Value>,
+    /// The messages, without the name of the program.
+    pub messages: Vec<String>,
+}
+
 /// The two streams of a verb.
 pub struct Console<'a> {
     result: BufWriter<Box<dyn Write + 'a>>,
     messages: Box<dyn Write + 'a>,
     is_standard: bool,
+    collected: Option<&'a mut Collected>,
     /// What the result is shown on.
     pub format: OutputFormat,
 }
@@ -118,6 +129,7 @@ impl Console<'static> {
             result: BufWriter::with_capacity(64 << 10, result),
             messages: Box::new(io::stderr()),
             is_standard: true,
+            collected: None,
             format: OutputFormat::of_standard_output(),
         }
     }
@@ -127,7 +139,12 @@ impl<'a> Console<'a> {
     /// Writes to the given streams.
     pub fn new(result: impl Write + 'a, messages: impl Write + 'a, format: OutputFormat) -> Console<'a> {
         let (result, messages) = (BufWriter::new(Box::new(result) as Box<dyn Write>), Box::new(messages));
-        Console { result, messages, is_standard: false, format }
+        Console { result, messages, is_standard: false, collected: None, format }
+    }
+
+    /// Collects the JSON object and the messages, and writes nothing.
+    pub fn collecting(collected: &'a mut Collected) -> Console<'a> {
+        Console { collected: Some(collected), ..Console::new(io::sink(), io::sink(), OutputFormat::PLAIN) }
     }
 
     /// Writes a part of the result; what `write!` calls.
@@ -161,6 +178,10 @@ impl<'a> Console<'a> {
 
     /// Writes `value` as one JSON object and a line feed; indented on a terminal.
     pub fn json(&mut self, value: &impl Serialize) -> Result<(), OutputError> {
+        if let Some(collected) = &mut self.collected {
+            collected.value = Some(serde_json::to_value(value).map_err(io::Error::from)?);
+            return Ok(());
+        }
         let written = if self.format.terminal {
             serde_json::to_writer_pretty(&mut self.result, value)
         } else {
@@ -182,6 +203,10 @@ impl<'a> Console<'a> {
 
     /// Writes a message to standard error, after the result so far.
     pub fn say(&mut self, message: fmt::Arguments<'_>) {
+        if let Some(collected) = &mut self.collected {
+            collected.messages.push(message.to_string());
+            return;
+        }
         self.tell(format!("agent-snapshot: {message}\n"));
     }
 

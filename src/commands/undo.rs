@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use super::exit::{Exit, VerbResult};
 use super::later::{ChangedPaths, name_later};
 use super::log::{before_now, command_line, started};
-use super::open::{find_whole_recording, known_links, open_net, scope};
+use super::open::{check_confined, find_whole_recording, known_links, open_net, scope};
 use super::out::Console;
 use super::paths::{Exclusions, counted};
 use super::provide::provide;
@@ -200,6 +200,7 @@ impl Recordings {
     /// Refuses recordings of another session, or writes down that they are used.
     fn permit(&self, entries: &[&Entry], access: &SessionAccess) -> Result<(), library::Error> {
         let scope = scope(access, true);
+        entries.iter().try_for_each(|entry| check_confined(entry, &self.library, access))?;
         for entry in entries.iter().filter(|entry| !scope.may_see(entry)) {
             if !access.allow_cross_session {
                 return Err(library::Error::OtherSession(entry.id.clone()));

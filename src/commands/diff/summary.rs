@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use anstyle::Style;
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
+use serde_json::Value;
 
 use super::body::DiffKind;
 use super::plan::{DiffEntry, DiffPlan, DiffSide};
@@ -188,15 +189,7 @@ impl Serialize for DiffJson<'_, '_> {
 
 /// Starts the object of `--json`.
 pub fn open_json(base: &[u8], console: &mut Console) -> Result<(), OutputError> {
-    struct Base<'a>(&'a [u8]);
-    impl Serialize for Base<'_> {
-        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            let mut object = JsonObject(serializer.serialize_map(None)?);
-            object.text("base", self.0)?;
-            object.0.end()
-        }
-    }
-    let base = serde_json::to_string(&Base(base)).map_err(io::Error::from)?;
+    let base = serde_json::to_string(&DiffBase(base)).map_err(io::Error::from)?;
     write!(console, "{},\n\"changes\":[", base.strip_suffix('}').unwrap_or(&base))
 }
 
@@ -212,25 +205,72 @@ pub fn close_json(
     lost: &[(&[u8], String)],
     console: &mut Console,
 ) -> Result<(), OutputError> {
-    struct Note<'a>(&'a [u8], Option<&'a str>);
-    impl Serialize for Note<'_> {
-        fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-            let mut object = JsonObject(serializer.serialize_map(None)?);
-            object.text("path", self.0)?;
-            object.put_some("detail", &self.1)?;
-            object.0.end()
+    let json = |notes: &[DiffNote]| serde_json::to_string(notes).map_err(io::Error::from);
+    let omitted = DiffOmitted::of(plan, lost);
+    writeln!(console, "],\n\"unsupported\":{},", json(&omitted.unsupported)?)?;
+    writeln!(console, "\"outside\":{},", json(&omitted.outside)?)?;
+    writeln!(console, "\"inherited\":{},", json(&omitted.inherited)?)?;
+    writeln!(console, "\"unavailable\":{}}}", json(&omitted.unavailable)?)
+}
+
+/// The object of `--json` as a value.
+pub fn object(
+    base: &[u8],
+    changes: Vec<Value>,
+    plan: &DiffPlan,
+    lost: &[(&[u8], String)],
+) -> serde_json::Result<Value> {
+    #[derive(Serialize)]
+    struct Whole<'a> {
+        #[serde(flatten)]
+        base: DiffBase<'a>,
+        changes: Vec<Value>,
+        #[serde(flatten)]
+        omitted: DiffOmitted<'a>,
+    }
+    serde_json::to_value(Whole { base: DiffBase(base), changes, omitted: DiffOmitted::of(plan, lost) })
+}
+
+/// The directory that names are relative to.
+struct DiffBase<'a>(&'a [u8]);
+
+impl Serialize for DiffBase<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = JsonObject(serializer.serialize_map(None)?);
+        object.text("base", self.0)?;
+        object.0.end()
+    }
+}
+
+/// What is not in the diff.
+#[derive(Serialize)]
+struct DiffOmitted<'a> {
+    unsupported: Vec<DiffNote<'a>>,
+    outside: Vec<DiffNote<'a>>,
+    inherited: Vec<DiffNote<'a>>,
+    unavailable: Vec<DiffNote<'a>>,
+}
+
+impl<'a> DiffOmitted<'a> {
+    fn of(plan: &'a DiffPlan<'a>, lost: &'a [(&[u8], String)]) -> DiffOmitted<'a> {
+        let paths = |paths: &[&'a [u8]]| paths.iter().map(|path| DiffNote(path, None)).collect();
+        DiffOmitted {
+            unsupported: plan.unsupported.iter().map(|(path, what)| DiffNote(path, Some(what))).collect(),
+            outside: paths(&plan.outside),
+            inherited: paths(&plan.inherited),
+            unavailable: lost.iter().map(|(path, why)| DiffNote(path, Some(why))).collect(),
         }
     }
-    let paths = |paths: &[&[u8]]| {
-        let notes: Vec<_> = paths.iter().map(|path| Note(path, None)).collect();
-        serde_json::to_string(&notes).map_err(io::Error::from)
-    };
-    let notes = |notes: &[(&[u8], String)]| {
-        let notes: Vec<_> = notes.iter().map(|(name, what)| Note(name, Some(what))).collect();
-        serde_json::to_string(&notes).map_err(io::Error::from)
-    };
-    writeln!(console, "],\n\"unsupported\":{},", notes(&plan.unsupported)?)?;
-    writeln!(console, "\"outside\":{},", paths(&plan.outside)?)?;
-    writeln!(console, "\"inherited\":{},", paths(&plan.inherited)?)?;
-    writeln!(console, "\"unavailable\":{}}}", notes(lost)?)
+}
+
+/// A path, and why it is not in the diff.
+struct DiffNote<'a>(&'a [u8], Option<&'a str>);
+
+impl Serialize for DiffNote<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = JsonObject(serializer.serialize_map(None)?);
+        object.text("path", self.0)?;
+        object.put_some("detail", &self.1)?;
+        object.0.end()
+    }
 }
