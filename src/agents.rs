@@ -11,6 +11,7 @@
 //! - [`effective`]: which of several places the agent takes its shell or hook from.
 //! - [`hook`]: what an agent asks a hook, and how that answers.
 //! - [`program`]: how agents' programs are called, and where they keep what is their own.
+//! - [`server`]: where agents have their servers of the Model Context Protocol.
 //! - [`recipe`]: what has to be written by hand, for agents and tools without settings of their own.
 //! - [`skill`]: what an agent is told about its own recordings.
 
@@ -23,6 +24,7 @@ mod json;
 pub mod program;
 mod receipt;
 pub mod recipe;
+pub mod server;
 pub mod setup;
 pub mod skill;
 pub mod slot;
@@ -39,6 +41,7 @@ use self::error::Defect;
 pub use self::error::Error;
 use self::hook::Protocol;
 use self::program::{program_of, session_alias};
+use self::server::ServerPlace;
 use self::slot::{HookSlot, Slot};
 use crate::git;
 
@@ -69,6 +72,8 @@ pub struct Agent {
     is_project_shared: bool,
     /// A second setting that its hook needs.
     companion: Option<Companion>,
+    /// Where it has its servers of the Model Context Protocol, if that is a file that we edit.
+    pub server: Option<&'static ServerPlace>,
     /// Where it looks for its shell or hook, the place that counts most first.
     sources: fn(&Surroundings) -> Vec<ShellSource>,
     /// The arguments that it gives its shell to run a command, with a directory for files of its own.
@@ -121,6 +126,7 @@ pub static AGENTS: [Agent; 8] = [
         project_settings: |here| Some(here.directory.join(".claude/settings.local.json")),
         is_project_shared: false,
         companion: None,
+        server: Some(&server::CLAUDE),
         sources: |here| {
             let project = ["settings.local.json", "settings.json"];
             // Only where it is started, though that may be below the root of the working tree.
@@ -146,14 +152,11 @@ pub static AGENTS: [Agent; 8] = [
         means: Means::Shell(Slot::Json(&["shell"])),
         is_strict: false,
         remarks: &[],
-        user_settings: |here| {
-            let above = here.config_home.as_ref()?.join("opencode");
-            let commented = above.join("opencode.jsonc");
-            Some(if commented.exists() { commented } else { above.join("opencode.json") })
-        },
+        user_settings: opencode_settings,
         project_settings: |_| None,
         is_project_shared: false,
         companion: None,
+        server: Some(&server::OPENCODE),
         sources: |here| {
             let names = ["opencode.jsonc", "opencode.json"];
             let both = |above: PathBuf| names.map(|name| ShellSource::File(above.join(name)));
@@ -187,6 +190,7 @@ pub static AGENTS: [Agent; 8] = [
         project_settings: |_| None,
         is_project_shared: false,
         companion: None,
+        server: None,
         sources: |here| {
             let places = [Some(&here.directory), Some(&here.project), here.home.as_ref()];
             let mut files: Vec<_> = places
@@ -206,13 +210,11 @@ pub static AGENTS: [Agent; 8] = [
         means: Means::Hook(&hook::GEMINI_SLOT, &hook::GEMINI),
         is_strict: false,
         remarks: &[],
-        user_settings: |here| {
-            let home = here.variable("GEMINI_CLI_HOME").map(PathBuf::from);
-            Some(home.or_else(|| here.home.clone())?.join(GEMINI_SETTINGS))
-        },
+        user_settings: gemini_settings,
         project_settings: |here| Some(here.directory.join(GEMINI_SETTINGS)),
         is_project_shared: true,
         companion: None,
+        server: Some(&server::GEMINI),
         // The administrator's count most, then the project's.
         sources: |here| files_of(here, "gemini", Path::new("/etc/gemini-cli/settings.json")),
         arguments: |command, _| dash_c(command),
@@ -227,6 +229,7 @@ pub static AGENTS: [Agent; 8] = [
         project_settings: |here| Some(here.project.join(CURSOR_HOOKS)),
         is_project_shared: true,
         companion: None,
+        server: Some(&server::CURSOR),
         sources: |here| files_of(here, "cursor", Path::new("/etc/cursor/hooks.json")),
         arguments: |command, _| dash_c(command),
     },
@@ -239,14 +242,11 @@ pub static AGENTS: [Agent; 8] = [
             "Copilot CLI compares its rules with the rewritten command, whose program is agent-snapshot-bash: one that \
              denies rm no longer finds it, and to approve agent-snapshot-bash for a session is to approve every command",
         ],
-        user_settings: |here| {
-            let home = here.variable("COPILOT_HOME").map(PathBuf::from);
-            let home = home.or_else(|| Some(here.home.as_ref()?.join(".copilot")))?;
-            Some(home.join("hooks/agent-snapshot.json"))
-        },
+        user_settings: |here| Some(copilot_directory(here)?.join("hooks/agent-snapshot.json")),
         project_settings: |here| Some(here.project.join(".github/hooks/agent-snapshot.json")),
         is_project_shared: true,
         companion: None,
+        server: Some(&server::COPILOT),
         sources: |here| {
             files_of(here, "copilot", Path::new("/etc/github-copilot/policy.d/agent-snapshot.json"))
         },
@@ -262,6 +262,7 @@ pub static AGENTS: [Agent; 8] = [
         project_settings: |_| None,
         is_project_shared: false,
         companion: None,
+        server: None,
         sources: |_| vec![ShellSource::Path("GOOSE_SHELL")],
         arguments: |command, _| dash_c(command),
     },
@@ -283,6 +284,7 @@ pub static AGENTS: [Agent; 8] = [
             file: "config.toml",
             slot: Slot::TomlTrue { table: "features", name: "hooks" },
         }),
+        server: Some(&server::CODEX),
         sources: |here| files_of(here, "codex", &Path::new("/etc/codex").join(CODEX_HOOKS)),
         arguments: |command, _| dash_c(command),
     },
@@ -305,6 +307,25 @@ pub fn claude_directory(here: &Surroundings) -> Option<PathBuf> {
 fn codex_directory(here: &Surroundings) -> Option<PathBuf> {
     let chosen = here.variable("CODEX_HOME").map(|path| here.directory.join(path));
     chosen.or_else(|| Some(here.home.as_ref()?.join(".codex")))
+}
+
+/// The settings file of the user of opencode.
+fn opencode_settings(here: &Surroundings) -> Option<PathBuf> {
+    let above = here.config_home.as_ref()?.join("opencode");
+    let commented = above.join("opencode.jsonc");
+    Some(if commented.exists() { commented } else { above.join("opencode.json") })
+}
+
+/// The settings file of the user of Gemini CLI.
+fn gemini_settings(here: &Surroundings) -> Option<PathBuf> {
+    let home = here.variable("GEMINI_CLI_HOME").map(PathBuf::from);
+    Some(home.or_else(|| here.home.clone())?.join(GEMINI_SETTINGS))
+}
+
+/// The directory in which Copilot CLI keeps the user's settings.
+fn copilot_directory(here: &Surroundings) -> Option<PathBuf> {
+    let home = here.variable("COPILOT_HOME").map(PathBuf::from);
+    home.or_else(|| Some(here.home.as_ref()?.join(".copilot")))
 }
 
 /// Whether a rule of Codex may restrict a command, rather than allow it.

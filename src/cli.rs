@@ -1038,8 +1038,11 @@ pub struct Init {
     #[arg(long, conflicts_with = "remove")]
     pub auto_approve: bool,
     /// Only print a shell alias that runs the agent in a session
-    #[arg(long, conflicts_with_all = ["print", "remove", "user", "project", "force", "auto_approve"])]
+    #[arg(long, conflicts_with_all = ["print", "remove", "user", "project", "force", "auto_approve", "mcp"])]
     pub session: bool,
+    /// Not what records its commands, but the tools of `agent-snapshot mcp`, with which it lists and undoes them
+    #[arg(long, conflicts_with = "auto_approve")]
+    pub mcp: bool,
     /// One JSON object
     #[arg(long)]
     pub json: bool,

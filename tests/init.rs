@@ -4,6 +4,7 @@
 mod copied;
 mod hook;
 mod printed;
+mod server;
 mod skill;
 
 use std::collections::BTreeMap;

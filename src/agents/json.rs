@@ -1,8 +1,10 @@
-//! One string in a JSON text, or one entry of an array there, with comments, order, indentation and line ends kept.
+//! One string or object in a JSON text, or one entry of an array there, with comments, order, indentation and line ends
+//! kept.
 
 use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstArray, CstInputValue, CstNode, CstObject, CstObjectProp, CstRootNode};
 use jsonc_parser::errors::ParseError;
+use serde_json::Value;
 
 use super::error::Defect;
 use super::slot::{HookSlot, Setting};
@@ -10,8 +12,55 @@ use super::slot::{HookSlot, Setting};
 /// The mark that some editors put at the beginning of UTF-8.
 const BYTE_ORDER_MARK: &str = "\u{feff}";
 
+/// What the value of a setting is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueKind {
+    /// A string.
+    String,
+    /// An object, whose value is its JSON without spaces.
+    Object,
+}
+
+impl ValueKind {
+    fn read(self, node: &CstNode) -> Option<String> {
+        match self {
+            ValueKind::String => node.as_string_lit()?.decoded_value().ok(),
+            ValueKind::Object => node.as_object()?.to_serde_value().map(|object| object.to_string()),
+        }
+    }
+
+    fn write(self, value: &str) -> Result<CstInputValue, Defect> {
+        match self {
+            ValueKind::String => Ok(value.into()),
+            ValueKind::Object => serde_json::from_str(value)
+                .map(input)
+                .map_err(|error| Defect::of_all(format!("the value is no JSON: {error}"))),
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            ValueKind::String => "a string",
+            ValueKind::Object => "an object",
+        }
+    }
+}
+
+fn input(value: Value) -> CstInputValue {
+    match value {
+        Value::Null => CstInputValue::Null,
+        Value::Bool(is) => CstInputValue::Bool(is),
+        Value::Number(number) => CstInputValue::Number(number.to_string()),
+        Value::String(text) => CstInputValue::String(text),
+        Value::Array(items) => CstInputValue::Array(items.into_iter().map(input).collect()),
+        Value::Object(entries) => {
+            CstInputValue::Object(entries.into_iter().map(|(key, value)| (key, input(value))).collect())
+        }
+    }
+}
+
 /// What `text` has at `keys`.
-pub fn find(text: &str, keys: &[&str]) -> Result<Setting, Defect> {
+pub fn find(text: &str, keys: &[&str], kind: ValueKind) -> Result<Setting, Defect> {
     let document = Document::parse(text)?;
     let Some((last, above)) = keys.split_last() else { return Ok(Setting::Absent) };
     let Some(mut object) = document.object()? else { return Ok(Setting::Absent) };
@@ -23,51 +72,50 @@ pub fn find(text: &str, keys: &[&str]) -> Result<Setting, Defect> {
     }
     match child(&object, last)? {
         None => Ok(Setting::Without),
-        Some(node) => {
-            let string = node.as_string_lit().and_then(|string| string.decoded_value().ok());
-            string.map(Setting::Value).ok_or_else(|| {
-                Defect::of_all(format!("{:?} is {}, not a string", keys.join("."), kind(&node)))
-            })
-        }
+        Some(node) => kind.read(&node).map(Setting::Value).ok_or_else(|| {
+            let (is, should_be) = (self::kind(&node), kind.name());
+            Defect::of_all(format!("{:?} is {is}, not {should_be}", keys.join(".")))
+        }),
     }
 }
 
 /// The text with `value` at `keys`.
-pub fn set(text: &str, keys: &[&str], value: &str) -> Result<String, Defect> {
-    let found = find(text, keys)?;
+pub fn set(text: &str, keys: &[&str], kind: ValueKind, value: &str) -> Result<String, Defect> {
+    let found = find(text, keys, kind)?;
+    let input = kind.write(value)?;
     let document = Document::parse(text)?;
     let Some((last, above)) = keys.split_last() else { return Ok(text.to_owned()) };
     let missing = |keys: &[&str]| {
-        let innermost = CstInputValue::Object(vec![((*last).to_owned(), value.into())]);
+        let innermost = CstInputValue::Object(vec![((*last).to_owned(), input.clone())]);
         keys.iter()
             .rev()
             .fold(innermost, |inner, key| CstInputValue::Object(vec![((*key).to_owned(), inner)]))
     };
     let Some(mut object) = document.object()? else {
         document.root.set_value(missing(above));
-        return checked(document.text(), keys, Some(value));
+        return checked(document.text(), keys, kind, Some(value));
     };
     for (depth, key) in above.iter().enumerate() {
         match child(&object, key)? {
             Some(node) => object = as_object(&node, key)?,
             None => {
                 object.append(key, missing(&above[depth + 1..]));
-                return checked(document.text(), keys, Some(value));
+                return checked(document.text(), keys, kind, Some(value));
             }
         }
     }
     match object.get(last).filter(|_| matches!(found, Setting::Value(_))) {
-        Some(property) => property.set_value(value.into()),
+        Some(property) => property.set_value(input),
         None => {
-            object.append(last, value.into());
+            object.append(last, input);
         }
     }
-    checked(document.text(), keys, Some(value))
+    checked(document.text(), keys, kind, Some(value))
 }
 
 /// The text without what it has at `keys`, and without the object that this was in if that is empty then and
 /// `with_parent`.
-pub fn remove(text: &str, keys: &[&str], with_parent: bool) -> Result<String, Defect> {
+pub fn remove(text: &str, keys: &[&str], kind: ValueKind, with_parent: bool) -> Result<String, Defect> {
     let document = Document::parse(text)?;
     let Some((last, above)) = keys.split_last() else { return Ok(text.to_owned()) };
     let Some(mut object) = document.object()? else { return Ok(text.to_owned()) };
@@ -83,7 +131,7 @@ pub fn remove(text: &str, keys: &[&str], with_parent: bool) -> Result<String, De
     if let Some(parent) = parent.filter(|_| with_parent && is_empty(&object)) {
         parent.remove();
     }
-    checked(document.text(), keys, None)
+    checked(document.text(), keys, kind, None)
 }
 
 /// The command of our hook among those that `text` has in an array.
@@ -242,8 +290,8 @@ impl Document {
 }
 
 /// Makes sure of a text that was edited.
-fn checked(text: String, keys: &[&str], value: Option<&str>) -> Result<String, Defect> {
-    match find(&text, keys)?.value().as_deref() == value {
+fn checked(text: String, keys: &[&str], kind: ValueKind, value: Option<&str>) -> Result<String, Defect> {
+    match find(&text, keys, kind)?.value().as_deref() == value {
         true => Ok(text),
         false => Err(Defect::of_all(format!("{} can't be changed here by a program", keys.join(".")))),
     }
@@ -292,8 +340,8 @@ mod tests {
 
     /// Sets and removes; what was written between.
     fn round(text: &str) -> String {
-        let set = set(text, &KEYS, "/s").unwrap();
-        assert_eq!(find(&set, &KEYS).unwrap(), Setting::Value("/s".to_owned()), "{set}");
+        let set = set(text, &KEYS, ValueKind::String, "/s").unwrap();
+        assert_eq!(find(&set, &KEYS, ValueKind::String).unwrap(), Setting::Value("/s".to_owned()), "{set}");
         set
     }
 
@@ -331,8 +379,29 @@ mod tests {
             ),
             ("{\"b\": 1}", true, "{\"b\": 1}"),
         ] {
-            assert_eq!(remove(before, &KEYS, with_parent).unwrap(), after, "{before:?}");
+            assert_eq!(remove(before, &KEYS, ValueKind::String, with_parent).unwrap(), after, "{before:?}");
         }
+    }
+
+    #[test]
+    fn object_is_set_beside_others_and_goes_alone() {
+        let (keys, value) = (["mcpServers", "ours"], r#"{"args":["mcp"],"command":"/p"}"#);
+        for (before, with_parent) in [
+            ("{\n  \"mcpServers\": {\n    \"other\": {\"command\": \"x\"} // mine\n  }\n}\n", false),
+            (r#"{"a": 1}"#, true),
+        ] {
+            let set = set(before, &keys, ValueKind::Object, value).unwrap();
+            assert_eq!(
+                find(&set, &keys, ValueKind::Object).unwrap(),
+                Setting::Value(value.to_owned()),
+                "{set}"
+            );
+            let removed = remove(&set, &keys, ValueKind::Object, with_parent).unwrap();
+            let packed = |text: &str| text.split_whitespace().collect::<String>();
+            assert_eq!(packed(&removed), packed(before), "{set}");
+        }
+        let defect = find(r#"{"mcpServers": {"ours": 7}}"#, &keys, ValueKind::Object).unwrap_err();
+        assert_eq!(defect, Defect::of_all("\"mcpServers.ours\" is a number, not an object"));
     }
 
     #[test]
@@ -340,9 +409,9 @@ mod tests {
         for (text, at) in
             [("{\n  \"a\": 1,,\n}", (2, 10)), ("{\"a\": 'x'}", (1, 7)), ("{", (1, 1)), ("{}x", (1, 3))]
         {
-            let defect = find(text, &KEYS).unwrap_err();
+            let defect = find(text, &KEYS, ValueKind::String).unwrap_err();
             assert_eq!(defect.at, Some(at), "{text:?}: {defect:?}");
-            assert_eq!(set(text, &KEYS, "/s").unwrap_err(), defect);
+            assert_eq!(set(text, &KEYS, ValueKind::String, "/s").unwrap_err(), defect);
         }
     }
 
@@ -357,8 +426,12 @@ mod tests {
             (r#"{"env": {"CLAUDE_CODE_SHELL": 7}}"#, "\"env.CLAUDE_CODE_SHELL\" is a number, not a string"),
             (r#"{"env": {}, "env": {}}"#, "\"env\" is there more than once"),
         ] {
-            assert_eq!(find(text, &KEYS).unwrap_err(), Defect::of_all(what), "{text}");
-            assert_eq!(set(text, &KEYS, "/s").unwrap_err(), Defect::of_all(what), "{text}");
+            assert_eq!(find(text, &KEYS, ValueKind::String).unwrap_err(), Defect::of_all(what), "{text}");
+            assert_eq!(
+                set(text, &KEYS, ValueKind::String, "/s").unwrap_err(),
+                Defect::of_all(what),
+                "{text}"
+            );
         }
     }
 

@@ -54,7 +54,7 @@ impl SetupPlan {
         let receipts = ReceiptFile::of(receipts, name, &file.path);
         let defect = |defect: Defect| defect.of_file(&file.path);
         let present = slot.find(file.text.as_deref().unwrap_or_default()).map_err(defect)?.value();
-        if present.as_deref() == Some(value) {
+        if present.as_deref().is_some_and(|present| slot.agrees(present, value)) {
             return Ok(SetupPlan {
                 file,
                 change: SettingsChange::None,

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use jsonc_parser::cst::CstInputValue;
 
 use super::error::Defect;
+use super::json::ValueKind;
+use super::server::ServerSlot;
 use super::{PROGRAM, SHELL, json, toml, yaml};
 
 /// Which setting it is, and in which format.
@@ -28,6 +30,8 @@ pub enum Slot {
     },
     /// A hook in JSON, in an array beside those of others. Its value is the command that it runs.
     Hook(&'static HookSlot),
+    /// A server of the Model Context Protocol, beside others. Its value is its settings as JSON without spaces.
+    Server(&'static ServerSlot),
     /// The whole text.
     Text,
 }
@@ -103,10 +107,12 @@ impl Slot {
     /// The text has an error, or something of another type where the setting should be.
     pub fn find(self, text: &str) -> Result<Setting, Defect> {
         match self {
-            Slot::Json(keys) => json::find(text, keys),
+            Slot::Json(keys) => json::find(text, keys, ValueKind::String),
             Slot::YamlAssignment { list, name } => yaml::find(text, list, name),
             Slot::TomlTrue { table, name } => toml::find(text, table, name),
             Slot::Hook(slot) => json::find_hook(text, slot),
+            Slot::Server(slot) if slot.is_toml => toml::find_table(text, slot.keys),
+            Slot::Server(slot) => json::find(text, &slot.keys, ValueKind::Object),
             Slot::Text if text.is_empty() => Ok(Setting::Absent),
             Slot::Text => Ok(Setting::Value(text.to_owned())),
         }
@@ -117,8 +123,19 @@ impl Slot {
         match self {
             Slot::Json(_) | Slot::YamlAssignment { .. } => is_our_shell(value),
             Slot::Hook(slot) => slot.program(value).is_some(),
+            Slot::Server(slot) => slot.program(value).is_some(),
             // Only a receipt can tell.
             Slot::Text | Slot::TomlTrue { .. } => false,
+        }
+    }
+
+    /// Whether a value that is there does what `value` does: the user may have added options to a server of ours.
+    pub fn agrees(self, present: &str, value: &str) -> bool {
+        match self {
+            Slot::Server(slot) => {
+                present == value || slot.program(present).is_some_and(|one| Some(one) == slot.program(value))
+            }
+            _ => present == value,
         }
     }
 
@@ -128,10 +145,12 @@ impl Slot {
     /// As of [`Slot::find`].
     pub fn set(self, text: &str, value: &str) -> Result<String, Defect> {
         match self {
-            Slot::Json(keys) => json::set(text, keys, value),
+            Slot::Json(keys) => json::set(text, keys, ValueKind::String, value),
             Slot::YamlAssignment { list, name } => yaml::set(text, list, name, value),
             Slot::TomlTrue { table, name } => toml::set(text, table, name, value),
             Slot::Hook(slot) => json::add_hook(text, slot, value),
+            Slot::Server(slot) if slot.is_toml => toml::set_table(text, slot.keys, value),
+            Slot::Server(slot) => json::set(text, &slot.keys, ValueKind::Object, value),
             Slot::Text => Ok(value.to_owned()),
         }
     }
@@ -142,10 +161,12 @@ impl Slot {
     /// As of [`Slot::find`].
     pub fn remove(self, text: &str, with_parent: bool) -> Result<String, Defect> {
         match self {
-            Slot::Json(keys) => json::remove(text, keys, with_parent),
+            Slot::Json(keys) => json::remove(text, keys, ValueKind::String, with_parent),
             Slot::YamlAssignment { list, name } => yaml::remove(text, list, name, with_parent),
             Slot::TomlTrue { table, name } => toml::remove(text, table, name, with_parent),
             Slot::Hook(slot) => json::remove_hook(text, slot, with_parent),
+            Slot::Server(slot) if slot.is_toml => toml::remove_table(text, slot.keys, with_parent),
+            Slot::Server(slot) => json::remove(text, &slot.keys, ValueKind::Object, with_parent),
             Slot::Text => Ok(String::new()),
         }
     }
@@ -157,7 +178,7 @@ impl Slot {
 
     /// Whether it is in JSON.
     pub fn is_json(self) -> bool {
-        matches!(self, Slot::Json(_) | Slot::Hook(_))
+        matches!(self, Slot::Json(_) | Slot::Hook(_) | Slot::Server(ServerSlot { is_toml: false, .. }))
     }
 
     /// Whether nothing at all is in a text.
@@ -168,7 +189,8 @@ impl Slot {
             Slot::Hook(HookSlot { version: Some((key, value)), .. }) => {
                 matches!(packed().as_str(), "" | "{}") || packed() == format!("{{\"{key}\":{value}}}")
             }
-            Slot::Hook(_) => matches!(packed().as_str(), "" | "{}"),
+            Slot::Server(slot) if slot.is_toml => text.trim().is_empty(),
+            Slot::Hook(_) | Slot::Server(_) => matches!(packed().as_str(), "" | "{}"),
             Slot::YamlAssignment { .. } | Slot::TomlTrue { .. } | Slot::Text => text.trim().is_empty(),
         }
     }
@@ -180,6 +202,7 @@ impl Slot {
             Slot::YamlAssignment { list, name } => format!("{name} in {list}"),
             Slot::TomlTrue { table, name } => format!("{table}.{name}"),
             Slot::Hook(slot) => slot.label(),
+            Slot::Server(slot) => slot.keys.join("."),
             Slot::Text => "the text".to_owned(),
         }
     }

@@ -1,5 +1,6 @@
-//! One switch in a table at the top of a TOML text, with comments and layout kept.
+//! One switch in a table at the top of a TOML text, or one table in a table there, with comments and layout kept.
 
+use serde_json::Value;
 use toml_edit::{DocumentMut, Item, TableLike, value};
 
 use super::error::Defect;
@@ -61,6 +62,82 @@ pub fn remove(text: &str, table: &str, name: &str, with_parent: bool) -> Result<
     checked(text, document.to_string(), table, name, None)
 }
 
+/// What `text` says of the table `name` in `tables`, as JSON without spaces.
+pub fn find_table(text: &str, [tables, name]: [&str; 2]) -> Result<Setting, Defect> {
+    let document = parse(text)?;
+    let Some(found) = switches(&document, tables)? else { return Ok(Setting::Absent) };
+    let Some(item) = found.get(name) else { return Ok(Setting::Without) };
+    if !item.is_table_like() {
+        let is = item.type_name();
+        return Err(Defect::of_all(format!("\"{tables}.{name}\" is of the type {is}, not a table")));
+    }
+    let whole: Value = ::toml::from_str(text).map_err(|error| Defect::of_all(error.message()))?;
+    Ok(Setting::Value(whole[tables][name].to_string()))
+}
+
+/// The text with the table `name` in `tables`, whose content is given as JSON, at the end.
+pub fn set_table(text: &str, [tables, name]: [&str; 2], table: &str) -> Result<String, Defect> {
+    find_table(text, [tables, name])?;
+    let json: Value = serde_json::from_str(table).map_err(|error| Defect::of_all(error.to_string()))?;
+    let entries = json.as_object().ok_or_else(|| unchangeable(tables, name))?;
+    let mut document = parse(text)?;
+    if let Some(present) = document.get_mut(tables).and_then(Item::as_table_like_mut) {
+        present.remove(name);
+    }
+    let mut after = document.to_string();
+    if !after.is_empty() {
+        after += if after.ends_with('\n') { "\n" } else { "\n\n" };
+    }
+    after += &format!("[{tables}.{name}]\n");
+    for (key, value) in entries {
+        let value = toml_value(value).ok_or_else(|| unchangeable(tables, name))?;
+        after += &format!("{key} = {value}\n");
+    }
+    checked_table(text, after, [tables, name], Some(&json))
+}
+
+/// The text without the table, and without what it was in if that is empty then and `with_parent`.
+pub fn remove_table(text: &str, [tables, name]: [&str; 2], with_parent: bool) -> Result<String, Defect> {
+    let mut document = parse(text)?;
+    let Some(present) = document.get_mut(tables).and_then(Item::as_table_like_mut) else {
+        return Ok(text.to_owned());
+    };
+    present.remove(name);
+    if with_parent && present.is_empty() {
+        document.remove(tables);
+    }
+    checked_table(text, document.to_string(), [tables, name], None)
+}
+
+fn toml_value(json: &Value) -> Option<toml_edit::Value> {
+    match json {
+        Value::Null => None,
+        Value::Bool(is) => Some((*is).into()),
+        Value::Number(number) => number.as_i64().map(Into::into).or_else(|| number.as_f64().map(Into::into)),
+        Value::String(text) => Some(text.into()),
+        Value::Array(items) => {
+            items.iter().map(toml_value).collect::<Option<toml_edit::Array>>().map(Into::into)
+        }
+        Value::Object(entries) => {
+            let entries = entries.iter().map(|(key, value)| Some((key.as_str(), toml_value(value)?)));
+            entries.collect::<Option<toml_edit::InlineTable>>().map(Into::into)
+        }
+    }
+}
+
+fn checked_table(
+    before: &str,
+    after: String,
+    [tables, name]: [&str; 2],
+    table: Option<&Value>,
+) -> Result<String, Defect> {
+    let after = with_line_ends_of(before, after);
+    match find_table(&after, [tables, name])?.value() == table.map(Value::to_string) {
+        true => Ok(after),
+        false => Err(unchangeable(tables, name)),
+    }
+}
+
 fn parse(text: &str) -> Result<DocumentMut, Defect> {
     text.parse::<DocumentMut>().map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
@@ -77,6 +154,14 @@ fn switches<'a>(document: &'a DocumentMut, table: &str) -> Result<Option<&'a dyn
     item.as_table_like().map(Some).ok_or_else(is_no_table)
 }
 
+/// Gives a text that was edited the ends of lines that it had.
+fn with_line_ends_of(before: &str, after: String) -> String {
+    match before.contains("\r\n") {
+        true => after.replace("\r\n", "\n").replace('\n', "\r\n"),
+        false => after,
+    }
+}
+
 /// Makes sure of a text that was edited, and gives it the ends of lines that it had.
 fn checked(
     before: &str,
@@ -85,10 +170,7 @@ fn checked(
     name: &str,
     switch: Option<&str>,
 ) -> Result<String, Defect> {
-    let after = match before.contains("\r\n") {
-        true => after.replace("\r\n", "\n").replace('\n', "\r\n"),
-        false => after,
-    };
+    let after = with_line_ends_of(before, after);
     match find(&after, table, name)?.value().as_deref() == switch {
         true => Ok(after),
         false => Err(unchangeable(table, name)),
@@ -135,6 +217,32 @@ mod tests {
             ("a = 1\n", true, "a = 1\n"),
         ] {
             assert_eq!(remove(before, "features", "hooks", with_parent).unwrap(), after, "{before:?}");
+        }
+    }
+
+    #[test]
+    fn table_is_added_at_the_end_and_goes_alone() {
+        const NAMES: [&str; 2] = ["mcp_servers", "ours"];
+        let value = r#"{"args":["mcp"],"command":"/a \"b\""}"#;
+        let ours = "[mcp_servers.ours]\nargs = [\"mcp\"]\ncommand = '/a \"b\"'\n";
+        for before in [
+            "",
+            "model = \"x\" # why\n",
+            "a = 1\n\n[mcp_servers.other] # mine\ncommand = \"x\"\n\n[z]\nb = 2\n",
+        ] {
+            let set = set_table(before, NAMES, value).unwrap();
+            let gap = if before.is_empty() { "" } else { "\n" };
+            assert_eq!(set, format!("{before}{gap}{ours}"));
+            assert_eq!(find_table(&set, NAMES).unwrap(), Setting::Value(value.to_owned()));
+            assert_eq!(remove_table(&set, NAMES, true).unwrap().trim_end(), before.trim_end());
+            let other = value.replace("/a", "/c");
+            assert_eq!(set_table(&set, NAMES, &other).unwrap().matches("[mcp_servers.ours]").count(), 1);
+        }
+        let replaced = r#"{"args":[],"command":"x","env":{"A":"b"},"n":1}"#;
+        let set = set_table("a = 1\r\n", NAMES, replaced).unwrap();
+        assert!(set.ends_with("env = { A = \"b\" }\r\nn = 1\r\n"), "{set:?}");
+        for text in ["mcp_servers = 1\n", "[mcp_servers]\nours = 1\n", "mcp_servers = { a = {} }\n"] {
+            assert!(set_table(text, NAMES, value).is_err(), "{text}");
         }
     }
 

@@ -16,6 +16,7 @@ use crate::agents::hook::word as shell_word;
 use crate::agents::installed::ProgramCopy;
 use crate::agents::program::{program_of, session_alias};
 use crate::agents::recipe::Recipe;
+use crate::agents::server;
 use crate::agents::setup::{SettingsChange, SetupPlan};
 use crate::agents::skill::{self, SKILL};
 use crate::agents::slot::{AUTO_APPROVE, ON, Slot};
@@ -31,18 +32,24 @@ pub fn run(args: &Init, console: &mut Console) -> VerbResult {
         return print_alias(&name, args, console);
     }
     if let Some(recipe) = Recipe::named(&name) {
-        return print_recipe(recipe, args, console);
+        return if args.mcp {
+            print_server(&name, args, console)
+        } else {
+            print_recipe(recipe, args, console)
+        };
     }
     let here = Surroundings::of_this_process()?;
     let setup = TargetSetting::of(&name, args, &here)?;
     let place = Place::of_this_user();
     let receipts = receipts(&place)?;
+    // Both can be in one file, and each is taken back by itself.
+    let receipt = if args.mcp { format!("{name}-mcp") } else { name.clone() };
     let plan = |slot, settings: &Path, value: &str| match args.remove {
-        true => SetupPlan::take_back(&name, slot, settings, &receipts),
-        false => SetupPlan::set(&name, slot, settings, value, args.force, &receipts),
+        true => SetupPlan::take_back(&receipt, slot, settings, &receipts),
+        false => SetupPlan::set(&receipt, slot, settings, value, args.force, &receipts),
     };
     let main = plan(setup.slot, &setup.settings, setup.value.as_deref().unwrap_or_default())?;
-    let companion = setup.agent.and_then(|agent| agent.companion(&setup.settings));
+    let companion = setup.companion();
     let companion = match companion {
         Some((slot, settings)) => Some((slot, plan(slot, &settings, ON)?)),
         None => None,
@@ -101,8 +108,40 @@ struct TargetSetting {
 }
 
 impl TargetSetting {
+    /// The second setting that is needed, and where it is.
+    fn companion(&self) -> Option<(Slot, PathBuf)> {
+        match self.slot {
+            Slot::Server(_) => None,
+            _ => self.agent?.companion(&self.settings),
+        }
+    }
+
+    /// The server of `mcp` among those of an agent.
+    fn of_server(
+        agent: Option<&'static Agent>,
+        args: &Init,
+        here: &Surroundings,
+    ) -> anyhow::Result<TargetSetting> {
+        let place = agent.and_then(|agent| agent.server);
+        let (Some(agent), Some(place)) = (agent, place) else {
+            let name = agent.map_or(skill::NAME, |agent| agent.title);
+            return Err(UsageError(format!("{name} has no settings for MCP servers")).into());
+        };
+        let settings = match args.project {
+            true => (place.project)(here).ok_or_else(|| {
+                UsageError(format!("{} has no settings for the MCP servers of one project", agent.title))
+            })?,
+            false => (place.user)(here).context(NO_HOME)?,
+        };
+        let value = if args.remove { None } else { Some(place.slot.value(&our_program()?)) };
+        Ok(TargetSetting { agent: Some(agent), slot: Slot::Server(place.slot), settings, value })
+    }
+
     fn of(name: &str, args: &Init, here: &Surroundings) -> anyhow::Result<TargetSetting> {
         let agent = Agent::named(name);
+        if args.mcp {
+            return TargetSetting::of_server(agent, args, here);
+        }
         let slot = agent.map_or(Some(Slot::Text), Agent::slot).context("find what is set")?;
         let objection = agent.and_then(|agent| match agent.means {
             Means::Hook(_, protocol) => protocol.objection,
@@ -168,6 +207,21 @@ fn print_recipe(recipe: &Recipe, args: &Init, console: &mut Console) -> VerbResu
     copy_program(args, console)?;
     let text = recipe.lines(&our_program()?, &our_shell()?);
     print_lines(&RecipeJson { agent: name, place, text: &text, remarks }, args, console)
+}
+
+/// Prints the settings of the server of `mcp` for an agent whose settings are not edited.
+fn print_server(name: &str, args: &Init, console: &mut Console) -> VerbResult {
+    if name != "goose" {
+        return Err(UsageError(format!("{name} has no settings for MCP servers")).into());
+    }
+    if args.remove || args.project || args.force {
+        let why = format!("init {name} --mcp writes nothing: it prints what goes into config.yaml");
+        return Err(UsageError(why).into());
+    }
+    let text = server::goose_lines(&our_program()?);
+    let remarks = ["if there are extensions already, it goes among them; goose configure does the same"];
+    let place = "~/.config/goose/config.yaml";
+    print_lines(&RecipeJson { agent: name, place, text: &text, remarks: &remarks }, args, console)
 }
 
 fn print_lines(printed: &RecipeJson<'_>, args: &Init, console: &mut Console) -> VerbResult {
@@ -255,6 +309,9 @@ struct Report {
     /// The command of the hook.
     #[serde(skip_serializing_if = "Option::is_none")]
     hook: Option<String>,
+    /// The settings of the server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    server: Option<serde_json::Value>,
     done: bool,
     /// The second setting that a hook needs.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -295,11 +352,15 @@ impl Report {
         let (shell, hook) = match setup.slot {
             Slot::Json(_) | Slot::YamlAssignment { .. } => (setup.value.clone(), None),
             Slot::Hook(_) => (None, setup.value.clone()),
-            Slot::TomlTrue { .. } | Slot::Text => (None, None),
+            Slot::TomlTrue { .. } | Slot::Server(_) | Slot::Text => (None, None),
+        };
+        let server = match setup.slot {
+            Slot::Server(_) => setup.value.as_deref().and_then(|value| serde_json::from_str(value).ok()),
+            _ => None,
         };
         let settings = SettingsReport::of(setup.slot, plan);
         let also = companion.map(|(slot, plan)| SettingsReport::of(*slot, plan));
-        Report { agent: name.to_owned(), settings, shell, hook, done, also }
+        Report { agent: name.to_owned(), settings, shell, hook, server, done, also }
     }
 }
 
@@ -311,7 +372,7 @@ fn print(
     console: &mut Console,
 ) -> anyhow::Result<()> {
     let Report { agent: name, settings: SettingsReport { file, .. }, .. } = report;
-    let slots = [Some(setup.slot), setup.agent.and_then(|agent| Some(agent.companion(&setup.settings)?.0))];
+    let slots = [Some(setup.slot), setup.companion().map(|(slot, _)| slot)];
     for ((edit, settings), slot) in
         edits.iter().zip([Some(&report.settings), report.also.as_ref()]).zip(slots)
     {
@@ -323,7 +384,8 @@ fn print(
         Some((_, SettingsChange::Write(text))) => text,
         Some((_, SettingsChange::Remove(_))) | None => "",
     };
-    let objection = setup.agent.filter(|_| !args.remove).and_then(|agent| agent.objection(after));
+    let is_read = !args.remove && (setup.slot.is_json() || !args.mcp);
+    let objection = setup.agent.filter(|_| is_read).and_then(|agent| agent.objection(after));
     if let Some(objection) = objection {
         console.say(format_args!("{}", objection.of_file(Path::new(file))));
     }
@@ -331,7 +393,8 @@ fn print(
         return Ok(());
     }
     let project = if args.project { " --project" } else { "" };
-    let take_back = format!("Take it back with: agent-snapshot init {name} --remove{project}");
+    let mcp = if args.mcp { " --mcp" } else { "" };
+    let take_back = format!("Take it back with: agent-snapshot init {name}{mcp} --remove{project}");
     let Some(agent) = setup.agent else {
         if !args.remove {
             writeln!(console, "Claude Code will know how to list and undo its own commands\n{take_back}")?;
@@ -339,6 +402,10 @@ fn print(
         return Ok(());
     };
     let title = agent.title;
+    let is_for_all = args.project && (args.mcp || agent.is_project_shared());
+    if args.mcp {
+        return print_server_end(title, args, &take_back, is_for_all.then_some(file), console);
+    }
     if args.remove {
         writeln!(console, "{title} will start its own shell again, from its next start on")?;
         return Ok(());
@@ -351,13 +418,39 @@ fn print(
     for remark in agent.remarks(&our_program()?) {
         console.say(format_args!("{remark}"));
     }
-    if args.project && agent.is_project_shared() {
-        console.say(format_args!(
-            "{file} is for everybody who uses this project, if it is committed, and names a path of this machine"
-        ));
+    if is_for_all {
+        say_shared(file, console);
     }
     if !rustix::process::geteuid().is_root() {
         console.say(format_args!("{PRIVILEGES}"));
+    }
+    Ok(())
+}
+
+fn say_shared(file: &str, console: &mut Console) {
+    console.say(format_args!(
+        "{file} is for everybody who uses this project, if it is committed, and names a path of this machine"
+    ));
+}
+
+/// Says what a server in an agent's settings comes to; `shared` is a file that everybody has.
+fn print_server_end(
+    title: &str,
+    args: &Init,
+    take_back: &str,
+    shared: Option<&String>,
+    console: &mut Console,
+) -> anyhow::Result<()> {
+    if args.remove {
+        writeln!(console, "{title} will have the tools of agent-snapshot no more, from its next start on")?;
+        return Ok(());
+    }
+    writeln!(
+        console,
+        "{title} can list, show and undo what was recorded, from its next start on\n{take_back}"
+    )?;
+    if let Some(file) = shared {
+        say_shared(file, console);
     }
     Ok(())
 }
@@ -377,6 +470,7 @@ fn print_edit(
         SettingsChange::None if args.remove => {
             let whose = match slot {
                 Slot::Hook(_) => "has no hook of ours",
+                Slot::Server(_) => "is no server of ours",
                 Slot::Text | Slot::TomlTrue { .. } => "is not as init left it",
                 Slot::Json(_) | Slot::YamlAssignment { .. } => &format!("is not set to {SHELL}"),
             };
