@@ -338,6 +338,40 @@ fn slow_agents_two_subagents_in_a_session() {
     assert_same(&lab.state(), &lab.before, "undone");
 }
 
+/// By the server that `init --mcp` has set up, the agent finds what it did and takes it back, with a digest that it has
+/// from the plan.
+#[test]
+#[ignore = "slow: installs and runs a real client"]
+fn slow_agents_undo_by_tools() {
+    for (client, init, settings, prefix) in [
+        (&CLAUDE, &["claude-code", "--mcp"], ".claude.json", "mcp__agent-snapshot__"),
+        (&CODEX, &["codex", "--mcp"], ".codex/config.toml", "mcp__agent_snapshot__"),
+        (&OPENCODE, &["opencode", "--mcp"], ".config/opencode/opencode.json", "agent-snapshot_"),
+    ] {
+        println!("{}", client.name);
+        let client = Client { init: Some(init), edited: &[], ..*client };
+        let tool = |name: &str, input: Value| json!({"tool": format!("{prefix}{name}"), "input": input});
+        let calls = json!([
+            "../bin/agent-snapshot run -- sh -c 'echo changed > notes.txt; rm -r src'",
+            tool("log", json!({})),
+            tool("undo", json!({})),
+            tool("undo", json!({"digest": "0123456789abcdef"})),
+            tool("undo", json!({"digest": "{digest}"})),
+        ]);
+        let Some(lab) = Lab::run_calls(&client, Mode::Wired, &calls, "") else { return };
+        let given = lab.results();
+        assert_eq!(given.len(), 5, "{given:#?}");
+        assert!(given[1].contains("echo changed > notes.txt; rm -r src"), "{given:#?}");
+        assert!(given[2].contains("\"applied\":false") && given[2].contains("\"digest\""), "{given:#?}");
+        assert!(given[3].contains("nothing was changed: the digest is not that of the plan"), "{given:#?}");
+        assert!(given[4].contains("\"applied\":true"), "{given:#?}");
+        assert_same(&lab.state(), &lab.before, "undone");
+        assert!(lab.settings(settings).contains("agent-snapshot"));
+        lab.take_back();
+        assert!(!lab.settings(settings).contains("agent-snapshot"), "{}", lab.settings(settings));
+    }
+}
+
 #[test]
 #[ignore = "slow: installs and runs a real client"]
 fn slow_agents_gemini() {

@@ -9,11 +9,13 @@ Usage: model_server.py COMMANDS.json LOG
 Prints the port that it listens on as its first line. LOG gets a line of JSON for each request that brings a new
 result: that result, as the agent sent it. Without arguments, each command is a line of JSON on standard input, read
 when an agent is ready for it, and LOG is standard output. Instead of a command there may be a call of any tool, as
-{"tool": NAME, "input": ARGUMENTS}, and in Anthropic Messages a list of calls at once. COMMANDS.json may be an object with a
+{"tool": NAME, "input": ARGUMENTS}, where {digest} in the arguments is the digest of a plan that was the last one in a
+result, and in Anthropic Messages a list of calls at once. COMMANDS.json may be an object with a
 list for each conversation, which is found by its key in the first message: those of subagents.
 """
 
 import json
+import re
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +27,7 @@ LOG = open(sys.argv[2], "a", encoding="utf-8", buffering=1) if sys.argv[1:] else
 TOOLS = ["exec_command", "shell_command", "run_shell_command", "Bash", "bash", "shell"]
 
 logged = {}
+digests = [""]
 reading = threading.Lock()
 
 
@@ -56,6 +59,7 @@ def log_results(results, key=None):
     before = logged.get(key, 0)
     for result in results[before:]:
         LOG.write(json.dumps(result) + "\n")
+        digests.extend(re.findall(r'"digest\\*": *\\*"([0-9a-f]{16})\\*"', json.dumps(result)))
     LOG.flush()
     logged[key] = max(before, len(results))
 
@@ -78,7 +82,7 @@ def call_of(names, command):
     if tool is None or command is None:
         return None
     if isinstance(command, dict):
-        return command["tool"], command["input"]
+        return command["tool"], json.loads(json.dumps(command["input"]).replace("{digest}", digests[-1]))
     if tool == "exec_command":
         return tool, {"cmd": command, "yield_time_ms": 10000}
     if tool == "shell_command":
@@ -154,6 +158,10 @@ def openai_responses(request):
             "arguments": json.dumps(arguments),
             "status": "completed",
         }
+        for space in request["tools"]:
+            prefix = space.get("name", "") + "__"
+            if space["type"] == "namespace" and tool.startswith(prefix):
+                item.update(namespace=space["name"], name=tool.removeprefix(prefix))
         deltas = [
             {
                 "type": "response.function_call_arguments.delta",

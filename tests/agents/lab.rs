@@ -417,9 +417,16 @@ impl Lab {
 
     /// Takes back what `init` has set up.
     pub fn take_back(&self) {
-        if let Some([name, ..]) = self.client.init {
-            self.own_program(&["init", name, "--remove"]).expect(0);
+        if let Some([name, options @ ..]) = self.client.init {
+            let mcp = options.iter().copied().filter(|option| *option == "--mcp");
+            let arguments: Vec<&str> = ["init", name, "--remove"].into_iter().chain(mcp).collect();
+            self.own_program(&arguments).expect(0);
         }
+    }
+
+    /// A settings file below the home directory.
+    pub fn settings(&self, name: &str) -> String {
+        fs::read_to_string(self.home.join(name)).unwrap_or_default()
     }
 
     /// What `show` prints of a recording.
