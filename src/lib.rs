@@ -49,6 +49,7 @@
 //! | what the notification threads may touch | `docs/internals.md`, the section of that name |
 //! | how a system call such as `statmount`, or a verb, is added | `CONTRIBUTING.md`, "Add a system call" and "Add a verb" |
 //! | where an exit status is decided, 3 for a bad snapshot say | [`commands::exit`] |
+//! | the tools that an agent has by the Model Context Protocol | `src/commands/mcp/tools.rs` |
 //! | what is particular to one coding agent | [`agents::AGENTS`], [`agents::hook`] |
 //! | what a key of the manifest means | `docs/format.md`, [`snapshot::manifest`] |
 //! | what a column of the tables of `export --tables` is made of | `src/tables/columns.rs` |
