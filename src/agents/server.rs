@@ -17,6 +17,14 @@ pub struct ServerPlace {
     pub project: fn(&Surroundings) -> Option<PathBuf>,
 }
 
+impl ServerPlace {
+    /// The name of the receipt for the server of an agent: it and the shell or hook can be in one file, and each is taken
+    /// back by itself.
+    pub fn receipt(agent: &str) -> String {
+        format!("{agent}-mcp")
+    }
+}
+
 /// Our server among others in a settings file.
 #[derive(Debug)]
 pub struct ServerSlot {

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::Error;
 use super::receipt::ReceiptFile;
+use super::server::ServerPlace;
 use super::slot::Slot;
 use super::{AGENTS, Agent, Surroundings, skill};
 
@@ -39,6 +40,10 @@ pub fn settings(here: &Surroundings, receipts: &Path) -> Result<Vec<InstalledSet
             }
             add(agent.name, settings);
         }
+        if let Some(place) = agent.server {
+            let files = [(place.user)(here), (place.project)(here)];
+            files.into_iter().flatten().for_each(|settings| add(&ServerPlace::receipt(agent.name), settings));
+        }
     }
     [false, true]
         .into_iter()
@@ -52,6 +57,10 @@ pub fn settings(here: &Surroundings, receipts: &Path) -> Result<Vec<InstalledSet
 fn slot_in(name: &str, settings: &Path) -> Option<Slot> {
     if name == skill::NAME {
         return Some(Slot::Text);
+    }
+    let of_server = AGENTS.iter().find(|agent| ServerPlace::receipt(agent.name) == name);
+    if let Some(agent) = of_server {
+        return agent.server.map(|place| Slot::Server(place.slot));
     }
     let agent = Agent::named(name)?;
     let companion = agent.companion(settings).filter(|(_, beside)| beside == settings);

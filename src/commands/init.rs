@@ -16,7 +16,7 @@ use crate::agents::hook::word as shell_word;
 use crate::agents::installed::ProgramCopy;
 use crate::agents::program::{program_of, session_alias};
 use crate::agents::recipe::Recipe;
-use crate::agents::server;
+use crate::agents::server::{self, ServerPlace};
 use crate::agents::setup::{SettingsChange, SetupPlan};
 use crate::agents::skill::{self, SKILL};
 use crate::agents::slot::{AUTO_APPROVE, ON, Slot};
@@ -42,8 +42,7 @@ pub fn run(args: &Init, console: &mut Console) -> VerbResult {
     let setup = TargetSetting::of(&name, args, &here)?;
     let place = Place::of_this_user();
     let receipts = receipts(&place)?;
-    // Both can be in one file, and each is taken back by itself.
-    let receipt = if args.mcp { format!("{name}-mcp") } else { name.clone() };
+    let receipt = if args.mcp { ServerPlace::receipt(&name) } else { name.clone() };
     let plan = |slot, settings: &Path, value: &str| match args.remove {
         true => SetupPlan::take_back(&receipt, slot, settings, &receipts),
         false => SetupPlan::set(&receipt, slot, settings, value, args.force, &receipts),

@@ -30,6 +30,9 @@ const AGENTS: [(&str, Option<&str>, &[&str]); 8] = [
     ("skill", None, &[]),
 ];
 
+/// Those that take the tools of `mcp`.
+const SERVERS: [&str; 6] = ["claude-code", "opencode", "gemini", "cursor", "copilot", "codex"];
+
 /// Asserts that settings are the same; only those that are not are shown.
 #[track_caller]
 fn assert_same(now: &[(PathBuf, String)], expected: &[(PathBuf, String)]) {
@@ -110,12 +113,17 @@ fn agents_are_set_up_upgraded_and_given_back() {
             let run = package.run(&[&["init", agent], options].concat()).expect(0);
             assert_eq!(run.stderr.contains("copied this program to "), agent == AGENTS[0].0, "{run:?}");
         }
+        for agent in SERVERS {
+            package.run(&["init", agent, "--mcp"]).expect(0);
+        }
         package.run(&["init", "claude-code", "--project"]).expect(0);
         package.run_in(&elsewhere, &package.program, &["init", "gemini", "--project"]).expect(0);
         let set = package.settings();
         let named: Vec<_> =
             set.iter().filter(|(_, text)| text.contains(package.copy.to_str().unwrap())).collect();
-        assert_eq!(named.len(), AGENTS.len() + 1, "all but the skill name the copy: {named:#?}");
+        // Those of Gemini, opencode and Codex are in a file that names the copy already.
+        let of_servers = SERVERS.len() - 3;
+        assert_eq!(named.len(), AGENTS.len() + 1 + of_servers, "all but the skill name the copy: {named:#?}");
         assert!(set.iter().all(|(_, text)| !text.contains("/package/")), "{set:#?}");
         assert_eq!(fs::read(&package.copy).unwrap(), fs::read(&package.program).unwrap());
         let owner = fs::metadata(&package.copy).unwrap();
@@ -164,7 +172,7 @@ fn agents_are_set_up_upgraded_and_given_back() {
         let done: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
         assert_same(&package.settings(), &before);
         // Codex has two files, and two projects have settings.
-        assert_eq!(done["taken_back"].as_array().unwrap().len(), AGENTS.len() + 1 + 2, "{done:#}");
+        assert_eq!(done["taken_back"].as_array().unwrap().len(), AGENTS.len() + 1 + 2 + SERVERS.len(), "{done:#}");
         assert_eq!(done["failed"], json!([]));
         assert!(!package.place.home.join(".local/share/agent-snapshot").exists(), "{done:#}");
         assert!(Path::new(done["library"].as_str().unwrap()).join("snapshots").exists(), "{done:#}");

@@ -311,6 +311,7 @@ pub fn check(project: &Project, input: CheckInput) -> anyhow::Result<Value> {
     let words = |words: Vec<String>| words.into_iter().map(OsString::from).collect();
     let args = PolicyCheck {
         snap: given(recording).map(PathBuf::from),
+        all: false,
         rules: PolicyRules {
             allow_write: words(allow_write),
             deny_write: words(deny_write),
@@ -320,6 +321,7 @@ pub fn check(project: &Project, input: CheckInput) -> anyhow::Result<Value> {
         },
         allow_incomplete: false,
         sarif: false,
+        code_quality: false,
         access: project.access(),
         json: true,
     };
