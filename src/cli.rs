@@ -620,11 +620,15 @@ pub struct SessionAccess {
 
 #[derive(Debug, Args, Default)]
 pub struct Show {
-    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory [default: the
-    /// last that changed something; with --session, all of the session as if they were one]
+    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory; or a path
+    /// [default: the last that changed something; with --session, all of the session as if they were one]
+    #[arg(value_name = "SNAP|PATH")]
     pub snap: Option<PathBuf>,
     /// Only these paths and everything beneath them
     pub paths: Vec<OsString>,
+    /// The same after `--`, whatever recording has that name
+    #[arg(value_name = "PATHS", last = true)]
+    pub after: Vec<OsString>,
     /// Only paths that were changed
     #[arg(long)]
     pub changed: bool,
@@ -714,8 +718,9 @@ pub struct Report {
 
 #[derive(Debug, Args)]
 pub struct Attest {
-    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory
-    pub snap: PathBuf,
+    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory [default: the last that
+    /// changed something]
+    pub snap: Option<PathBuf>,
     /// A file that the attestation is about (repeatable) [default: all that the command changed and left]
     #[arg(long, value_name = "PATH")]
     pub subject: Vec<OsString>,
@@ -773,11 +778,15 @@ pub struct Export {
 
 #[derive(Debug, Args, Default)]
 pub struct Diff {
-    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory [default: the
-    /// last that changed something; with --session, all of the session as if they were one]
+    /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory; or a path
+    /// [default: the last that changed something; with --session, all of the session as if they were one]
+    #[arg(value_name = "SNAP|PATH")]
     pub snap: Option<PathBuf>,
     /// Only these paths and everything beneath them
     pub paths: Vec<OsString>,
+    /// The same after `--`, whatever recording has that name
+    #[arg(value_name = "PATHS", last = true)]
+    pub after: Vec<OsString>,
     /// Include paths outside the working directory; names are relative to /
     #[arg(long)]
     pub root: bool,

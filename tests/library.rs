@@ -109,10 +109,62 @@ fn word_that_names_no_snapshot_is_refused_with_candidates() {
     }
 }
 
+/// What a recording's name, a path and neither mean, where the verb takes both.
+#[test]
+fn first_word_of_show_and_diff_is_a_recording_or_a_path() {
+    let place = Place::new();
+    run(&place, &["--name", "older"], "mkdir d; echo old > d/f; echo old > older; echo gone > gone");
+    run(&place, &["--keep", "all"], "echo new > d/f; rm gone; cat older");
+    let last = newest(&place);
+    let from = |directory: &str, arguments: &[&str]| -> Run {
+        place.command().current_dir(place.at(directory)).args(arguments).output().unwrap().into()
+    };
+    let which = format!("agent-snapshot: {last}: sh -c 'echo new > d/f; rm gone; cat older'\n");
+    // A path that is there, from another directory, one that the recording alone has, and paths after `--`.
+    for (directory, paths) in [
+        ("", &["d"][..]),
+        ("d", &["f"]),
+        ("", &["gone"]),
+        ("", &["--", "d/f", "gone"]),
+        ("", &["d", "--", "gone"]),
+    ] {
+        for verb in ["show", "diff", "show --json"] {
+            let words: Vec<_> = verb.split(' ').chain(paths.iter().copied()).collect();
+            let paths = paths.iter().copied().filter(|path| *path != "--");
+            let by_name: Vec<_> = verb.split(' ').chain([last.as_str()]).chain(paths).collect();
+            let (short, long) = (from(directory, &words).expect(0), from(directory, &by_name).expect(0));
+            assert_eq!(short.stdout, long.stdout, "{words:?}");
+            assert_eq!((short.stderr, long.stderr.as_str()), (which.clone(), ""), "{words:?}");
+        }
+    }
+    assert!(from("", &["diff", "d"]).stdout.contains("+new"));
+    // The name of a recording comes first, and that is said where it is a path, too.
+    let named = from("", &["diff", "older"]).expect(0);
+    assert!(named.stdout.contains("+old"), "{named:?}");
+    assert!(named.stderr.contains("older is taken for the recording"), "{named:?}");
+    assert!(named.stderr.contains(": -- older means the path\n"), "{named:?}");
+    let path = from("", &["show", "--", "older"]).expect(0);
+    assert!(path.stdout.contains("older") && path.stderr == which, "{path:?}");
+    let attested = from("", &["attest"]).expect(0);
+    assert_eq!(
+        (attested.stdout, attested.stderr),
+        (from("", &["attest", &last]).expect(0).stdout, which.clone())
+    );
+    // What is neither is an unknown recording, and no recording is named instead.
+    for word in ["neither", "./neither"] {
+        let unknown = from("", &["show", word]).expect(3);
+        assert!(!unknown.stderr.contains(&last) && unknown.stderr.contains("neither"), "{unknown:?}");
+    }
+    // A path that the last recording does not know is not looked for in others.
+    fs::write(place.at("other"), "").unwrap();
+    let other = from("", &["show", "other"]).expect(1);
+    assert!(other.stderr.starts_with(&which) && other.stderr.contains("show other: "), "{other:?}");
+}
+
 #[test]
 fn verbs_without_a_recording_are_about_the_last_that_changed_something() {
     let place = Place::new();
-    let none = verb(&place, &["show"]).expect(1);
+    let none = verb(&place, &["show"]).expect(3);
     assert!(none.stderr.contains("no command that changed something was recorded here"), "{none:?}");
     fs::create_dir(place.at("elsewhere")).unwrap();
     place.prepare("git init -q elsewhere");
@@ -136,7 +188,7 @@ fn verbs_without_a_recording_are_about_the_last_that_changed_something() {
     }
     let mut elsewhere = place.command();
     let elsewhere: Run = elsewhere.current_dir(place.at("elsewhere")).arg("show").output().unwrap().into();
-    elsewhere.expect(1);
+    elsewhere.expect(3);
 }
 
 #[test]
@@ -150,7 +202,7 @@ fn library_that_is_still_being_made_is_empty() {
         (&["stats"], 0),
         (&["fsck"], 0),
         (&["history", "f"], 1),
-        (&["show"], 1),
+        (&["show"], 3),
         (&["undo"], 1),
         (&["redo"], 1),
     ] {

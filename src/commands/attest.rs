@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::config;
 use super::exit::{Exit, UsageError, VerbResult};
 use super::level::require_inputs;
-use super::open::open;
+use super::open::open_or_last;
 use super::out::Console;
 use super::paths::{self, counted};
 use crate::cli::Attest;
@@ -34,7 +34,7 @@ use crate::snapshot::{
 /// Runs `attest`.
 pub fn run(args: &Attest, console: &mut Console) -> VerbResult {
     let secrets = config::secrets().map_err(UsageError)?;
-    let snapshot = open(&args.snap, &args.access, console)?;
+    let snapshot = open_or_last(args.snap.as_deref(), &args.access, console)?;
     require_inputs(&snapshot, "attest")?;
     let Redacted { snapshot, .. } = redacted(snapshot, &secrets, CommandLines::Masked);
     let header = snapshot.header();

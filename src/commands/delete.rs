@@ -108,7 +108,7 @@ fn find<'l>(word: &Path, library: Option<&'l Library>, access: &SessionAccess) -
         Err(error) => error,
     };
     match error.downcast_ref::<library::Error>() {
-        Some(library::Error::NoSuch(_)) => {
+        Some(library::Error::NoSuch(_) | library::Error::Ambiguous(_)) => {
             let id = reference.as_ref().map(Reference::library_id).or(word.to_str()).filter(|id| is_id(id));
             let found = id.map(|id| find_unlisted(id, library, access)).transpose()?.flatten();
             Ok(found.unwrap_or_else(|| Found::Refused(error.to_string())))

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::exit::{Exit, UsageError, VerbResult};
 use super::level::without_record;
-use super::open::open_or_session;
+use super::open::open_with_paths;
 use super::out::{Console, OutputError, OutputFormat};
 use super::paths::{Selection, quoted, shown};
 use crate::cli::Diff;
@@ -46,8 +46,9 @@ pub fn run(args: &Diff, console: &mut Console) -> VerbResult {
             return Err(UsageError("diff: --stat and --name-status exclude each other".to_owned()).into());
         }
     };
-    let snapshot = open_or_session(args.snap.as_deref(), &args.access, console)?;
-    let selection = Selection::new(&snapshot, &args.paths)?;
+    let paths = [&args.paths[..], &args.after];
+    let (snapshot, paths) = open_with_paths(args.snap.as_deref(), paths, &args.access, console)?;
+    let selection = Selection::new(&snapshot, &paths)?;
     let start = snapshot.header().start_cwd.as_slice();
     let base = if args.root { b"/" } else { start };
     let plan = DiffPlan::new(&snapshot, &selection, base);

@@ -80,9 +80,12 @@ impl Exit {
             None => {}
         }
         match error.downcast_ref::<library::Error>() {
-            Some(library::Error::NoSuch(_) | library::Error::OtherSession(_) | library::Error::Unsafe(_)) => {
-                return Exit::BadSnapshot;
-            }
+            Some(
+                library::Error::NoSuch(_)
+                | library::Error::Ambiguous(_)
+                | library::Error::OtherSession(_)
+                | library::Error::Unsafe(_),
+            ) => return Exit::BadSnapshot,
             Some(library::Error::Snapshot(error)) => return Exit::of_snapshot(error),
             Some(library::Error::Io { .. }) | None => {}
         }

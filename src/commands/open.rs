@@ -1,12 +1,15 @@
 //! Opens the snapshot that a verb is given by a word, once a killed recording is complete.
 
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::slice;
 use std::time::Duration;
 
-use super::exit::{Nothing, UsageError};
+use super::exit::UsageError;
 use super::log::command_line;
 use super::out::Console;
+use super::paths::Selection;
 use super::recover::waiting_for;
 use crate::cli::SessionAccess;
 use crate::library::log::EntryState;
@@ -253,29 +256,39 @@ pub fn open_or_last(
     if let Some(word) = word {
         return open(word, access, console);
     }
-    let nothing = || Nothing("no command that changed something was recorded here".to_owned());
-    let library = Library::find()?.ok_or_else(nothing)?;
-    let (scope, entries) = (scope(access, false), library.entries()?);
-    let is_candidate = |entry: &&Entry| shows_changes(entry) && scope.contains(entry, &library);
-    let last = entries.iter().rev().find(is_candidate).ok_or_else(nothing)?;
-    console.say(format_args!("{}: {}", last.id, command_line(last)));
-    Ok(open_directory(&library.directory_of(&last.id), console)?)
+    let (snapshot, last) = last(access, console)?;
+    say_which(&last, console);
+    Ok(snapshot)
 }
 
-/// Opens the snapshot that `word` names; without one, what the recordings of the session have done together, but for
-/// those that are undone; without a session, the last that changed something.
-pub fn open_or_session(
-    word: Option<&Path>,
-    access: &SessionAccess,
-    console: &mut Console,
-) -> anyhow::Result<Snapshot> {
-    if word.is_some() || access.session.is_none() {
-        return open_or_last(word, access, console);
+/// Opens the snapshot of the last command in scope that changed something.
+fn last(access: &SessionAccess, console: &mut Console) -> anyhow::Result<(Snapshot, Entry)> {
+    let nothing = || library::Error::NoSuch("no command that changed something was recorded here".to_owned());
+    let library = Library::find()?.ok_or_else(nothing)?;
+    let (scope, mut entries) = (scope(access, false), library.entries()?);
+    let is_candidate = |entry: &Entry| shows_changes(entry) && scope.contains(entry, &library);
+    let last = entries.iter().rposition(is_candidate).ok_or_else(nothing)?;
+    let last = entries.swap_remove(last);
+    Ok((open_directory(&library.directory_of(&last.id), console)?, last))
+}
+
+/// Names the recording that a verb takes where none was named.
+fn say_which(entry: &Entry, console: &mut Console) {
+    console.say(format_args!("{}: {}", entry.id, command_line(entry)));
+}
+
+/// Opens what a verb takes where no recording is named: what the recordings of the session that was named have done
+/// together, but for those that are undone; without one, the last command that changed something, which is returned, too.
+fn default(access: &SessionAccess, console: &mut Console) -> anyhow::Result<(Snapshot, Option<Entry>)> {
+    if access.session.is_none() {
+        return last(access, console).map(|(snapshot, last)| (snapshot, Some(last)));
     }
     let scope = scope(access, true);
     let nothing = || {
         let session = printable(scope.session.as_deref().unwrap_or_default().as_bytes()).into_owned();
-        Nothing(format!("session {session} has no recording that changed something and is not undone"))
+        library::Error::NoSuch(format!(
+            "session {session} has no recording that changed something and is not undone"
+        ))
     };
     let library = Library::find()?.ok_or_else(nothing)?;
     let undone = UndoneRecordings::of(&library)?;
@@ -285,7 +298,74 @@ pub fn open_or_session(
         return Err(nothing().into());
     }
     let directories = entries.iter().map(|entry| library.directory_of(&entry.id));
-    Ok(open_net(directories, console)?.snapshot)
+    Ok((open_net(directories, console)?.snapshot, None))
+}
+
+/// Opens the snapshot that `word` names, and says which paths of it are meant: `paths`, and `word` if it names no
+/// recording and is a path. Without a recording, that is what [`default`] opens.
+///
+/// A word is a path if something is there or the snapshot has it.
+pub fn open_with_paths(
+    word: Option<&Path>,
+    paths: [&[OsString]; 2],
+    access: &SessionAccess,
+    console: &mut Console,
+) -> anyhow::Result<(Snapshot, Vec<OsString>)> {
+    let mut paths = paths.concat();
+    let unknown = match word.map(|word| named(word, access, console)).transpose()? {
+        Some(Ok(directory)) => return Ok((open_directory(&directory, console)?, paths)),
+        Some(Err(unknown)) => Some(unknown),
+        None => None,
+    };
+    let (snapshot, last) = match (default(access, console), unknown) {
+        (Ok(opened), None) => opened,
+        (Err(error), None) => return Err(error),
+        // Nobody would have guessed that a word could be a path.
+        (Err(_), Some(unknown)) => return Err(unknown),
+        (Ok(opened), Some(unknown)) => {
+            let word = word.unwrap_or(Path::new("")).as_os_str().to_owned();
+            let is_path =
+                exists(&word) || Selection::new(&opened.0, slice::from_ref(&word))?.unmatched().is_empty();
+            if !is_path {
+                return Err(unknown);
+            }
+            paths.insert(0, word);
+            opened
+        }
+    };
+    last.iter().for_each(|last| say_which(last, console));
+    Ok((snapshot, paths))
+}
+
+/// The directory of the snapshot that `word` names; if it names none, the error that says so.
+fn named(
+    word: &Path,
+    access: &SessionAccess,
+    console: &mut Console,
+) -> anyhow::Result<Result<PathBuf, anyhow::Error>> {
+    match find(word, access) {
+        Ok(Named::Recording(entry, directory)) => {
+            if exists(word.as_os_str()) {
+                let shown = printable(word.as_os_str().as_bytes());
+                let id = &entry.id;
+                console
+                    .say(format_args!("{shown} is taken for the recording {id}: -- {shown} means the path"));
+            }
+            Ok(Ok(directory))
+        }
+        Ok(Named::Directory(directory)) if name::is_bundle(&directory) => Ok(Ok(directory)),
+        Ok(Named::Directory(directory)) => match open_directory(&directory, console) {
+            Ok(_) => Ok(Ok(directory)),
+            Err(error) => Ok(Err(error.into())),
+        },
+        Err(error @ library::Error::NoSuch(_)) => Ok(Err(error.into())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether something is at the path that a word is.
+fn exists(word: &OsStr) -> bool {
+    std::fs::symlink_metadata(word).is_ok()
 }
 
 /// Whether this process is traced by that of the id, and so part of what it records.

@@ -20,7 +20,7 @@ pub use self::processes::cut;
 pub use self::rows::{PathTable, other_attributes, size};
 use super::exit::{Exit, UsageError, VerbResult};
 use super::level::without_record;
-use super::open::open_or_session;
+use super::open::open_with_paths;
 use super::out::{Console, style};
 use super::paths::{Selection, number_of_paths, quoted};
 use crate::cli::Show;
@@ -29,14 +29,16 @@ use crate::snapshot::secrets::masked;
 
 /// Shows all of the snapshot or what the options select.
 pub fn run(args: &Show, console: &mut Console) -> VerbResult {
-    let snapshot = masked(open_or_session(args.snap.as_deref(), &args.access, console)?);
+    let paths = [&args.paths[..], &args.after];
+    let (snapshot, paths) = open_with_paths(args.snap.as_deref(), paths, &args.access, console)?;
+    let snapshot = masked(snapshot);
     if let Some(id) = args.process
         && !snapshot.header().processes.iter().any(|process| process.id == id)
     {
         let message = format!("the snapshot has no process {id} (show --processes lists them)");
         return Err(UsageError(message).into());
     }
-    let selection = Selection::new(&snapshot, &args.paths)?;
+    let selection = Selection::new(&snapshot, &paths)?;
     let unmatched = selection.unmatched().to_vec();
     let filter = Filter::new(args, selection);
     if args.json {

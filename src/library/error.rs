@@ -11,9 +11,12 @@ pub enum Error {
     /// The library belongs to another user, or others may write there.
     #[error("{0}")]
     Unsafe(String),
-    /// No snapshot, or more than one, has this name; the candidates are in the message.
+    /// No snapshot has this name; similar ones are in the message.
     #[error("{0}")]
     NoSuch(String),
+    /// More than one snapshot has this name; the message lists them.
+    #[error("{0}")]
+    Ambiguous(String),
     /// The snapshot with this identifier belongs to another session.
     #[error(
         "{0} belongs to another session: --allow-cross-session allows its use, which is written to audit.jsonl"

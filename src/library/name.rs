@@ -42,7 +42,6 @@ pub fn find(word: &OsStr, library: &Library, scope: &Scope) -> Result<Named, Err
     if bytes.contains(&b'/') {
         return Ok(Named::Directory(word.into()));
     }
-    let is_bundle = |path: &Path| path.join(layout::MANIFEST).exists() || path.join(layout::JOURNAL).exists();
     let Some(text) = word.to_str() else { return Ok(Named::Directory(word.into())) };
     let entries = library.entries()?;
     let matching = |is_match: &dyn Fn(&Entry) -> bool| -> Vec<&Entry> {
@@ -62,10 +61,17 @@ pub fn find(word: &OsStr, library: &Library, scope: &Scope) -> Result<Named, Err
             Ok(Named::Directory(library.directory_of(text)))
         }
         [] => Err(unknown(text, &entries)),
-        several => {
-            Err(Error::NoSuch(format!("{} could be several snapshots:{}", printable(bytes), list(several))))
-        }
+        several => Err(Error::Ambiguous(format!(
+            "{} could be several snapshots:{}",
+            printable(bytes),
+            list(several)
+        ))),
     }
+}
+
+/// Whether a directory is that of a snapshot, or of a recording that has none yet.
+pub fn is_bundle(path: &Path) -> bool {
+    path.join(layout::MANIFEST).exists() || path.join(layout::JOURNAL).exists()
 }
 
 /// The newest recording in scope, or one before it.
