@@ -530,9 +530,13 @@ pub struct Mcp {
 #[derive(Debug, Args, Default)]
 pub struct Undo {
     /// The recordings: identifiers or at least four characters of them, names, or @~1 [default: the newest that is
-    /// not undone; with --session, all of the session]
-    #[arg(value_name = "SNAP")]
+    /// not undone; with --session, all of the session]; then paths, if only these and what is beneath them is to be
+    /// undone [without a recording: of the newest that changed one of them]
+    #[arg(value_name = "SNAP|PATH")]
     pub recordings: Vec<PathBuf>,
+    /// Paths, whatever recording has that name
+    #[arg(value_name = "PATHS", last = true)]
+    pub paths: Vec<OsString>,
     /// The newest N
     #[arg(short, value_name = "N", conflicts_with_all = ["recordings", "since"])]
     pub number: Option<NonZeroUsize>,

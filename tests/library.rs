@@ -4,6 +4,7 @@ mod delete;
 mod hard_links;
 mod history;
 mod interrupted;
+mod paths;
 mod session;
 mod stress;
 mod undo;

@@ -60,8 +60,17 @@ pub fn run(args: &History, console: &mut Console) -> VerbResult {
         }
         note_use(source, &library, &args.access)?;
         let Some(snapshot) = open_or_name(source, console) else { continue };
-        let undone = undone.get(&entry.id).map(|undone| undone.at.clone());
-        listed.extend(PathEvent::of(entry, snapshot, path, undone));
+        let Some(mut event) = PathEvent::of(entry, snapshot, path) else { continue };
+        let in_part = || {
+            let paths = undone.paths_of(&entry.id);
+            event
+                .records()
+                .all(|record| paths.contain(&record.path))
+                .then(|| undone.last(&entry.id))
+                .flatten()
+        };
+        event.undone = undone.get(&entry.id).or_else(in_part).map(|undone| undone.at.clone());
+        listed.push(event);
     }
     if listed.is_empty() {
         return none(path, console);
@@ -96,13 +105,13 @@ struct PathEvent {
     snapshot: Snapshot,
     /// The numbers of the records of what it changed, at the path or beneath it.
     records: Vec<usize>,
-    /// When it was undone, if it is.
+    /// When what it did there was undone, if it is.
     undone: Option<String>,
 }
 
 impl PathEvent {
     /// None if the recording has changed nothing there.
-    fn of(entry: &Entry, snapshot: Snapshot, path: &[u8], undone: Option<String>) -> Option<PathEvent> {
+    fn of(entry: &Entry, snapshot: Snapshot, path: &[u8]) -> Option<PathEvent> {
         let is_one = |record: &FileRecord| {
             below(&record.path, path).is_some()
                 && PathEffect::of(record).lasts()
@@ -110,7 +119,7 @@ impl PathEvent {
         };
         let numbers = snapshot.files().iter().enumerate().filter(|(_, record)| is_one(record));
         let records: Vec<usize> = numbers.map(|(number, _)| number).collect();
-        (!records.is_empty()).then(|| PathEvent { entry: entry.clone(), snapshot, records, undone })
+        (!records.is_empty()).then(|| PathEvent { entry: entry.clone(), snapshot, records, undone: None })
     }
 
     fn records(&self) -> impl ExactSizeIterator<Item = &FileRecord> {
@@ -255,7 +264,7 @@ fn print(args: &History, path: &[u8], listed: &[PathEvent], console: &mut Consol
         let size = if sizes > 0 { format!("{size:sizes$}  ") } else { String::new() };
         let head =
             format!("{}  {:>4}  {effect:effects$}  {size}{program:programs$}  ", entry.id, age(entry, now));
-        let marks = marks(entry, event.undone.is_some());
+        let marks = marks(entry, event.undone.as_ref().map(|_| "undone"));
         let width = console
             .format
             .width

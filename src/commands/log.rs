@@ -50,7 +50,10 @@ pub fn run(args: &Log, console: &mut Console) -> VerbResult {
     };
     let listed: Vec<Listed> = listed
         .into_iter()
-        .map(|entry| Listed { undone: undone.get(&entry.id).map(|undone| undone.at.clone()), entry })
+        .map(|entry| {
+            let at = undone.get(&entry.id).map(|undone| undone.at.clone());
+            Listed { partly_undone: at.is_none() && undone.last(&entry.id).is_some(), undone: at, entry }
+        })
         .collect();
     let gaps = asked::account().gaps;
     if args.json {
@@ -77,6 +80,15 @@ struct Listed {
     /// When it was undone, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     undone: Option<String>,
+    /// Whether some of its paths are.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    partly_undone: bool,
+}
+
+impl Listed {
+    fn mark(&self) -> Option<&'static str> {
+        self.undone.as_ref().map(|_| "undone").or(self.partly_undone.then_some("partly undone"))
+    }
 }
 
 /// How many recordings are not listed.
@@ -158,7 +170,7 @@ fn follow(args: &Log, scope: &Scope, console: &mut Console) -> VerbResult {
         for entry in library.entries()?.into_iter().filter(has_ended) {
             let is_wanted = args.reads || entry.changes.any() || entry.incomplete;
             if known.insert(entry.id.clone()) && is_wanted && scope.contains(&entry, &library) {
-                print_entry(args, &entry, false, Timestamp::now(), console)?;
+                print_entry(args, &entry, None, Timestamp::now(), console)?;
             }
         }
         console.flush()?;
@@ -170,8 +182,8 @@ fn follow(args: &Log, scope: &Scope, console: &mut Console) -> VerbResult {
 
 fn print(args: &Log, listed: &[Listed], rest: &Rest, console: &mut Console) -> anyhow::Result<()> {
     let now = Timestamp::now();
-    for Listed { entry, undone } in listed {
-        print_entry(args, entry, undone.is_some(), now, console)?;
+    for one in listed {
+        print_entry(args, &one.entry, one.mark(), now, console)?;
     }
     if rest.unchanged > 0 {
         let (count, commands) = (rest.unchanged, if rest.unchanged == 1 { "command" } else { "commands" });
@@ -194,12 +206,12 @@ fn print(args: &Log, listed: &[Listed], rest: &Rest, console: &mut Console) -> a
 fn print_entry(
     args: &Log,
     entry: &Entry,
-    is_undone: bool,
+    undone: Option<&str>,
     now: Timestamp,
     console: &mut Console,
 ) -> anyhow::Result<()> {
     let counts = counts(entry.changes);
-    let marks = marks(entry, is_undone);
+    let marks = marks(entry, undone);
     let head = format!("{}  {:>4}  {:>3}  {counts:14}  ", entry.id, age(entry, now), entry.status);
     let command = if args.long { shell_line(&entry.command) } else { command_line(entry) };
     let width = match console.format.width {
@@ -227,14 +239,13 @@ pub fn counts(counts: ChangeCounts) -> String {
 }
 
 /// What is particular of a recording, in words and parentheses, behind two spaces; empty if nothing is.
-pub fn marks(entry: &Entry, is_undone: bool) -> String {
+pub fn marks(entry: &Entry, undone: Option<&str>) -> String {
     let state = match entry.state {
         EntryState::Ended => None,
         EntryState::Running => Some("running"),
         EntryState::Killed => Some("killed"),
         EntryState::Unrecovered => Some("killed, not recovered"),
     };
-    let undone = is_undone.then_some("undone");
     let imported = entry.imported.then_some("imported");
     let incomplete = entry.incomplete.then_some("incomplete");
     let marks = undone.into_iter().chain(state).chain(incomplete).chain(imported);

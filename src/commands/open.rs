@@ -40,15 +40,19 @@ const SHORTEST: usize = 4;
 /// The recording of the library that a word names, which must not be a slip: files are changed.
 pub fn find_whole_recording(word: &Path, access: &SessionAccess) -> anyhow::Result<Entry> {
     let entry = find_recording(word, access)?;
-    if word.to_str().is_some_and(|word| is_too_short(word, &entry)) {
-        let word = printable(word.as_os_str().as_bytes());
-        return Err(UsageError(format!(
-            "{word} is too short for what changes files: at least {SHORTEST} characters of {} are needed",
-            entry.id
-        ))
-        .into());
-    }
+    require_whole(word, &entry)?;
     Ok(entry)
+}
+
+fn require_whole(word: &Path, entry: &Entry) -> Result<(), UsageError> {
+    if !word.to_str().is_some_and(|word| is_too_short(word, entry)) {
+        return Ok(());
+    }
+    let word = printable(word.as_os_str().as_bytes());
+    Err(UsageError(format!(
+        "{word} is too short for what changes files: at least {SHORTEST} characters of {} are needed",
+        entry.id
+    )))
 }
 
 /// Whether a recording was named by too few characters of its identifier, and not by its name.
@@ -224,6 +228,20 @@ pub fn open_library(access: &SessionAccess, console: &mut Console) -> anyhow::Re
     Ok(open_all(entries.iter().map(|entry| library.directory_of(&entry.id)), console)?)
 }
 
+/// Opens recordings of the library, the oldest first, as one, without the paths that are undone already.
+pub fn open_net_of(
+    ids: &[&str],
+    library: &Library,
+    undone: &UndoneRecordings,
+    console: &mut Console,
+) -> anyhow::Result<Net> {
+    let mut snapshots = open_all(ids.iter().map(|id| library.directory_of(id)), console)?;
+    for (snapshot, id) in snapshots.iter_mut().zip(ids) {
+        snapshot.leave_out(undone.paths_of(id).changed());
+    }
+    Ok(net(snapshots)?)
+}
+
 /// Opens several bundles.
 pub fn open_all(
     directories: impl Iterator<Item = PathBuf>,
@@ -297,8 +315,8 @@ fn default(access: &SessionAccess, console: &mut Console) -> anyhow::Result<(Sna
     if entries.is_empty() {
         return Err(nothing().into());
     }
-    let directories = entries.iter().map(|entry| library.directory_of(&entry.id));
-    Ok((open_net(directories, console)?.snapshot, None))
+    let ids: Vec<&str> = entries.iter().map(|entry| entry.id.as_str()).collect();
+    Ok((open_net_of(&ids, &library, &undone, console)?.snapshot, None))
 }
 
 /// Opens the snapshot that `word` names, and says which paths of it are meant: `paths`, and `word` if it names no
@@ -345,12 +363,7 @@ fn named(
 ) -> anyhow::Result<Result<PathBuf, anyhow::Error>> {
     match find(word, access) {
         Ok(Named::Recording(entry, directory)) => {
-            if exists(word.as_os_str()) {
-                let shown = printable(word.as_os_str().as_bytes());
-                let id = &entry.id;
-                console
-                    .say(format_args!("{shown} is taken for the recording {id}: -- {shown} means the path"));
-            }
+            say_if_both(word, &entry, console);
             Ok(Ok(directory))
         }
         Ok(Named::Directory(directory)) if name::is_bundle(&directory) => Ok(Ok(directory)),
@@ -363,8 +376,52 @@ fn named(
     }
 }
 
+/// What the words of `undo` mean.
+pub struct UndoWords {
+    /// The recordings that the first of them name.
+    pub recordings: Vec<Entry>,
+    /// The others.
+    pub paths: Vec<OsString>,
+    /// What is wrong if the first of these is no path either.
+    pub unknown: Option<anyhow::Error>,
+}
+
+/// Finds out what the words of `undo` mean: from the first on that names no recording, they are paths.
+pub fn undo_words(
+    words: &[PathBuf],
+    access: &SessionAccess,
+    console: &mut Console,
+) -> anyhow::Result<UndoWords> {
+    let mut recordings = Vec::new();
+    for (number, word) in words.iter().enumerate() {
+        let unknown = match find_recording(word, access) {
+            Ok(entry) => match require_whole(word, &entry) {
+                Ok(()) => {
+                    say_if_both(word, &entry, console);
+                    recordings.push(entry);
+                    continue;
+                }
+                Err(error) => error.into(),
+            },
+            Err(error @ library::Error::NoSuch(_)) if !name::is_bundle(word) => error.into(),
+            Err(error) => return Err(error.into()),
+        };
+        let paths = words[number..].iter().map(|word| word.as_os_str().to_owned()).collect();
+        return Ok(UndoWords { recordings, paths, unknown: Some(unknown) });
+    }
+    Ok(UndoWords { recordings, paths: Vec::new(), unknown: None })
+}
+
+/// Says which a word is taken for that is the name of a recording and a path.
+fn say_if_both(word: &Path, entry: &Entry, console: &mut Console) {
+    if exists(word.as_os_str()) {
+        let (shown, id) = (printable(word.as_os_str().as_bytes()), &entry.id);
+        console.say(format_args!("{shown} is taken for the recording {id}: -- {shown} means the path"));
+    }
+}
+
 /// Whether something is at the path that a word is.
-fn exists(word: &OsStr) -> bool {
+pub fn exists(word: &OsStr) -> bool {
     std::fs::symlink_metadata(word).is_ok()
 }
 

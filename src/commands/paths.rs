@@ -46,6 +46,11 @@ impl Selection {
         Ok(selection)
     }
 
+    /// All paths.
+    pub fn all() -> Selection {
+        Selection { all: true, wanted: HashSet::new(), unmatched: Vec::new() }
+    }
+
     /// Whether `path` is one of the paths or beneath one.
     pub fn contains(&self, path: &[u8]) -> bool {
         self.all || ancestors(path).any(|ancestor| self.wanted.contains(ancestor))
@@ -66,6 +71,11 @@ impl Selection {
     /// Whether there were arguments; without them, all paths are selected.
     pub fn is_explicit(&self) -> bool {
         !self.all
+    }
+
+    /// Selects another path, with everything beneath it.
+    pub fn add(&mut self, path: Vec<u8>) {
+        self.wanted.insert(path);
     }
 
     /// The paths that were named, sorted.

@@ -2,6 +2,7 @@
 //!
 //! `restore::run` does the work; this reports the outcome. `branch.rs` builds under a directory.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt as _;
@@ -85,13 +86,17 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
     let mut command =
         rescue::command(snapshot.path(), side, &selection.wanted()).context("resolve the snapshot")?;
     command.extend(limits(&args.extent)?);
-    let is_whole = !selection.is_explicit() && exclusions.is_empty() && !args.extent.no_git;
     let library = Library::find().ok().flatten();
     let known_links =
         library.map(|library| known_links(&snapshot, &library, &args.access)).unwrap_or_default();
-    let choice = Chosen { selection, exclusions, no_git: args.extent.no_git };
+    let choice = Chosen {
+        selection: &selection,
+        exclusions: &exclusions,
+        conflicts: &BTreeMap::new(),
+        no_git: args.extent.no_git,
+    };
     let request = RestoreRequest {
-        is_whole,
+        is_whole: choice.is_whole(),
         known_links: &known_links,
         force: args.extent.force,
         force_git: args.extent.force_git,
@@ -318,19 +323,32 @@ pub fn limits(extent: &RestoreExtent) -> anyhow::Result<Vec<Vec<u8>>> {
     skip.into_iter().map(Ok).chain(exclude).chain(no_git.map(Ok)).collect()
 }
 
-struct Chosen {
-    selection: Selection,
-    exclusions: Exclusions,
-    no_git: bool,
+/// The selected paths that are not left out, and explicitly the ones that are conflicts.
+pub struct Chosen<'a> {
+    /// Those that were named, or all.
+    pub selection: &'a Selection,
+    /// Those that are left out.
+    pub exclusions: &'a Exclusions,
+    /// Those that are conflicts, whatever is there now.
+    pub conflicts: &'a BTreeMap<Vec<u8>, String>,
+    /// Whether Git's state is left.
+    pub no_git: bool,
 }
 
-impl Choice for Chosen {
+impl Chosen<'_> {
+    /// Whether that is all.
+    pub fn is_whole(&self) -> bool {
+        !self.selection.is_explicit() && self.exclusions.is_empty() && !self.no_git
+    }
+}
+
+impl Choice for Chosen<'_> {
     fn contains(&self, path: &[u8]) -> bool {
         self.selection.contains(path) && !self.exclusions.contain(path)
     }
 
     fn names(&self, path: &[u8]) -> bool {
-        self.selection.names(path) && !self.exclusions.contain(path)
+        (self.selection.names(path) || self.conflicts.contains_key(path)) && self.contains(path)
     }
 
     fn git_state(&self, path: &[u8], directory: &[u8]) -> GitStateChoice {

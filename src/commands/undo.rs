@@ -4,18 +4,25 @@
 //! says what is undone; `snapshot::net`, which makes one of several.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
+use std::slice;
 
 use super::exit::{Exit, VerbResult};
 use super::later::{ChangedPaths, name_later};
 use super::log::{before_now, command_line, started};
-use super::open::{check_confined, find_whole_recording, known_links, open_net, scope};
+use super::open::{
+    UndoWords, check_confined, exists, find_whole_recording, known_links, open_net, open_net_of, scope, undo_words,
+};
 use super::out::Console;
-use super::paths::{Exclusions, counted};
+use super::paths::{Exclusions, Selection, counted, live, quoted};
 use super::provide::provide;
-use super::restore::{OutcomeForm, RestoreBar, UndoForm, exit, limits, name_interrupted, policy, put_back};
+use super::restore::{
+    Chosen, OutcomeForm, RestoreBar, UndoForm, exit, limits, name_interrupted, policy, put_back,
+};
 use crate::cli::{Redo, SessionAccess, Undo, UndoOptions};
 use crate::library::linked::ChangedFiles;
-use crate::library::log::EntryState;
+use crate::library::log::{EntryState, is_at_or_below};
 use crate::library::scope::changes_any;
 use crate::library::session::session;
 use crate::library::undone::{Undone, UndoneRecordings};
@@ -23,9 +30,9 @@ use crate::library::{self, Entry, Library};
 use crate::restore::interrupted::interrupted_in;
 use crate::restore::outcome::RestoreOutcome;
 use crate::restore::request::RestoreRequest;
-use crate::restore::targets::{Choice, GitStateChoice};
 use crate::restore::{rescue, run};
 use crate::snapshot::blobs::Side;
+use crate::snapshot::change::PathEffect;
 use crate::snapshot::compare::KnownLinks;
 use crate::snapshot::net::{ChainBreak, Net};
 use crate::snapshot::{Snapshot, printable};
@@ -37,22 +44,81 @@ const NAMED: usize = 5;
 pub fn run(args: &Undo, console: &mut Console) -> VerbResult {
     let Some(library) = Library::find()? else { return nothing("undo", console) };
     let history = Recordings::of(library)?;
-    let mut chosen = if args.recordings.is_empty() {
+    let UndoWords { recordings, mut paths, unknown } =
+        undo_words(&args.recordings, &args.options.access, console)?;
+    paths.extend(args.paths.iter().cloned());
+    let is_by_time = args.number.is_some() || args.since.is_some() || args.options.access.session.is_some();
+    let is_by_path = recordings.is_empty() && !paths.is_empty() && !is_by_time;
+    let mut chosen = if is_by_path {
+        history.newest_that_changed(&paths, args)?.into_iter().collect()
+    } else if recordings.is_empty() {
         history.newest(args, console)?
     } else {
-        match history.named(args, console)? {
+        match history.named(recordings, console) {
             Some(chosen) => chosen,
             None => return Ok(Exit::Finding),
         }
     };
+    let is_path = match paths.first() {
+        Some(path) => exists(path) || history.know(path, args)?,
+        None => true,
+    };
     if chosen.is_empty() {
-        return history.nothing("undo", console);
+        return match unknown.filter(|_| !is_path) {
+            Some(unknown) => Err(unknown),
+            None => history.nothing("undo", console),
+        };
     }
     if args.with_later {
         chosen = history.with_later(chosen);
     }
     history.permit(&chosen, &args.options.access)?;
-    history.undo(&chosen, &args.options, console)
+    let ids: Vec<&str> = chosen.iter().map(|entry| entry.id.as_str()).collect();
+    let mut net = open_net_of(&ids, &history.library, &history.undone, console)?;
+    let (selection, unchanged) = select(&net.snapshot, &paths)?;
+    if let Some(unknown) = unknown.filter(|_| !is_path && unchanged.first() == paths.first()) {
+        return Err(unknown);
+    }
+    let unchanged: Vec<_> = unchanged.iter().map(|path| quoted(path.as_bytes())).collect();
+    if !unchanged.is_empty() && !is_by_path {
+        let ids = ids.join(" ");
+        console.say_list(
+            format_args!(
+                "nothing was changed, since {ids} did not change these, or they are undone already:"
+            ),
+            unchanged.iter(),
+        );
+        return Ok(Exit::Finding);
+    }
+    provide(&mut net.snapshot, &args.options.extent.provide, Side::Before)?;
+    let exit = history.undo(&chosen, &net, &selection, &args.options, console)?;
+    console.say_list(
+        format_args!("{} did not change these, which are left as they are:", ids.join(" ")),
+        unchanged.iter(),
+    );
+    Ok(if unchanged.is_empty() { exit } else { Exit::Finding })
+}
+
+/// The paths of a snapshot that are undone if these are named, and those of them at which it has changed nothing.
+///
+/// A renamed file goes back to its old name, which is then a path of its own.
+fn select(snapshot: &Snapshot, paths: &[OsString]) -> anyhow::Result<(Selection, Vec<OsString>)> {
+    let (mut changed, mut unchanged) = (Vec::new(), Vec::new());
+    for path in paths {
+        let one = Selection::new(snapshot, slice::from_ref(path))?;
+        let mut records = snapshot.files().iter().filter(|record| PathEffect::of(record).is_undone());
+        let is_changed = records.any(|record| one.contains(&record.path));
+        if is_changed { &mut changed } else { &mut unchanged }.push(path.clone());
+    }
+    if paths.is_empty() {
+        return Ok((Selection::all(), unchanged));
+    }
+    let mut selection = Selection::new(snapshot, &changed)?;
+    let selected = snapshot.files().iter().filter(|record| selection.contains(&record.path));
+    let others = selected.flat_map(|record| record.renamed_from.iter().chain(&record.renamed_to));
+    let others: Vec<Vec<u8>> = others.filter(|path| !selection.contains(path)).cloned().collect();
+    others.into_iter().for_each(|path| selection.add(path));
+    Ok((selection, unchanged))
 }
 
 /// Runs `redo`.
@@ -62,7 +128,7 @@ pub fn redo(args: &Redo, console: &mut Console) -> VerbResult {
     let undone = match &args.recording {
         Some(word) => {
             let id = find_whole_recording(word, &args.options.access)?.id;
-            let Some(undone) = history.undone.get(&id) else {
+            let Some(undone) = history.undone.all_of(&id) else {
                 console.say(format_args!("{id} is not undone: there is nothing to redo"));
                 return Ok(Exit::Finding);
             };
@@ -71,14 +137,18 @@ pub fn redo(args: &Redo, console: &mut Console) -> VerbResult {
         None => {
             let scope = scope(&args.options.access, args.options.all);
             let candidates = history.entries.iter().filter(|entry| scope.contains(entry, &history.library));
-            let undone = candidates.filter_map(|entry| history.undone.get(&entry.id));
-            match undone.max_by(|one, other| one.at.cmp(&other.at)) {
-                Some(undone) => undone,
+            let undone = candidates.filter_map(|entry| Some((entry, history.undone.last(&entry.id)?)));
+            match undone.max_by(|(_, one), (_, other)| one.at.cmp(&other.at)) {
+                // The rescue of the redo names no more than one, or all.
+                Some((entry, undone)) if undone.rescues.len() > 1 => {
+                    history.undone.all_of(&entry.id).unwrap_or_default()
+                }
+                Some((_, undone)) => undone.clone(),
                 None => return history.nothing("redo", console),
             }
         }
     };
-    history.redo(undone, &args.options, console)
+    history.redo(&undone, &args.options, console)
 }
 
 /// The recordings of a library, and which of them are undone.
@@ -134,17 +204,46 @@ impl Recordings {
         Ok(chosen)
     }
 
-    /// The recordings that were named, the oldest first; none if one of them is undone already.
-    fn named(&self, args: &Undo, console: &mut Console) -> anyhow::Result<Option<Vec<&Entry>>> {
+    /// Whether one of the recordings has changed something at a path, or below it.
+    fn know(&self, path: &OsStr, args: &Undo) -> anyhow::Result<bool> {
+        let (scope, paths) = (scope(&args.options.access, args.options.all), live(path)?);
+        let changed_one = |entry: &&Entry| {
+            scope.contains(entry, &self.library) && self.changed_one(entry, &paths, |_| true)
+        };
+        Ok(self.entries.iter().rev().find(changed_one).is_some())
+    }
+
+    /// The newest candidate that changed something at one of these paths that is not undone.
+    fn newest_that_changed(&self, paths: &[OsString], args: &Undo) -> anyhow::Result<Option<&Entry>> {
+        let scope = scope(&args.options.access, args.options.all);
+        let paths = paths.iter().map(|path| live(path)).collect::<anyhow::Result<Vec<_>>>()?.concat();
+        let is_it = |entry: &&Entry| {
+            let undone = self.undone.paths_of(&entry.id);
+            self.is_candidate(entry)
+                && scope.contains(entry, &self.library)
+                && self.changed_one(entry, &paths, |changed| !undone.contain(changed))
+        };
+        Ok(self.entries.iter().rev().find(is_it))
+    }
+
+    /// Whether a recording has changed something at one of these paths, or below it, which counts.
+    fn changed_one(&self, entry: &Entry, paths: &[Vec<u8>], counts: impl Fn(&[u8]) -> bool) -> bool {
+        let is_one =
+            |changed: &[u8]| paths.iter().any(|path| is_at_or_below(changed, path)) && counts(changed);
+        paths.iter().any(|path| entry.may_change(path))
+            && changes_any(&self.library.directory_of(&entry.id), is_one)
+    }
+
+    /// The recordings that were named, the oldest first; none if one of them can't be undone.
+    fn named(&self, recordings: Vec<Entry>, console: &mut Console) -> Option<Vec<&Entry>> {
         let mut ids = HashSet::new();
-        for word in &args.recordings {
-            let entry = find_whole_recording(word, &args.options.access)?;
+        for entry in recordings {
             if entry.imported {
                 let id = &entry.id;
                 console.say(format_args!(
                     "{id} was imported: agent-snapshot restore --before --foreign {id} puts back what it has changed"
                 ));
-                return Ok(None);
+                return None;
             }
             if entry.state == EntryState::Running {
                 let id = &entry.id;
@@ -154,17 +253,17 @@ impl Recordings {
                     )),
                     Err(_) => console.say(format_args!("{id} is still running: it can be undone once it has ended")),
                 }
-                return Ok(None);
+                return None;
             }
             if let Some(Undone { at, .. }) = self.undone.get(&entry.id) {
                 let id = &entry.id;
                 console
                     .say(format_args!("{id} was undone at {at} (agent-snapshot redo {id} takes that back)"));
-                return Ok(None);
+                return None;
             }
             ids.insert(entry.id);
         }
-        Ok(Some(self.entries.iter().filter(|entry| ids.contains(&entry.id)).collect()))
+        Some(self.entries.iter().filter(|entry| ids.contains(&entry.id)).collect())
     }
 
     /// These, and the later recordings that changed something which these had changed, and so on.
@@ -210,29 +309,33 @@ impl Recordings {
         Ok(())
     }
 
-    /// Undoes recordings, the oldest first, as one.
-    fn undo(&self, chosen: &[&Entry], options: &UndoOptions, console: &mut Console) -> VerbResult {
+    /// Undoes the selected paths of recordings, the oldest first, as one.
+    fn undo(
+        &self,
+        chosen: &[&Entry],
+        Net { snapshot, breaks }: &Net,
+        selection: &Selection,
+        options: &UndoOptions,
+        console: &mut Console,
+    ) -> VerbResult {
         introduce("undo", chosen, options, console)?;
         let ids: Vec<&str> = chosen.iter().map(|entry| entry.id.as_str()).collect();
-        let directories = chosen.iter().map(|entry| self.library.directory_of(&entry.id));
-        let Net { mut snapshot, breaks } = open_net(directories, console)?;
-        provide(&mut snapshot, &options.extent.provide, Side::Before)?;
-        let command = command_of("undo", &snapshot, &ids, options)?;
         let newest = chosen.last().map(|entry| entry.time.as_str()).unwrap_or_default();
         let is_later = |entry: &&Entry| {
             !ids.contains(&entry.id.as_str()) && self.is_candidate(entry) && entry.time.as_str() > newest
         };
         let later = || self.entries.iter().filter(is_later);
-        let mut conflicts = self.changed_by_other_names(&snapshot, later());
+        let mut conflicts = self.changed_by_other_names(snapshot, later());
         conflicts.extend(breaks.iter().map(|one| (one.path.clone(), self.reason_of(one, chosen))));
-        let known_links = known_links(&snapshot, &self.library, &options.access);
+        let known_links = known_links(snapshot, &self.library, &options.access);
+        let command = command_of("undo", snapshot, &ids, selection, options)?;
         let put =
-            Put { snapshot: &snapshot, command: &command, conflicts: &conflicts, known_links: &known_links };
+            Put { snapshot, selection, command: &command, conflicts: &conflicts, known_links: &known_links };
         let way_back = Some("redo with: agent-snapshot redo".to_owned());
         let outcome = put.back(UndoForm { recordings: &ids, way_back }, options, console)?;
         if !outcome.is_whole() && outcome.interrupted.is_none() {
-            let named = name_later(&snapshot, later(), &self.library, console);
-            if named {
+            let named = name_later(snapshot, later(), &self.library, console);
+            if named && !selection.is_explicit() {
                 let ids = ids.join(" ");
                 console.say(format_args!("agent-snapshot undo --with-later {ids} undoes those, too"));
             }
@@ -258,14 +361,20 @@ impl Recordings {
         introduce("redo", &entries, options, console)?;
         let Net { mut snapshot, breaks } = open_net(undone.rescues.iter().cloned(), console)?;
         provide(&mut snapshot, &options.extent.provide, Side::Before)?;
-        let command = command_of("redo", &snapshot, &ids, options)?;
+        let selection = Selection::all();
+        let command = command_of("redo", &snapshot, &ids, &selection, options)?;
         let reason = "it was changed while the undo was interrupted";
         let conflicts: BTreeMap<_, _> = breaks.into_iter().map(|one| (one.path, reason.to_owned())).collect();
         let known_links = known_links(&snapshot, &self.library, &options.access);
-        let put =
-            Put { snapshot: &snapshot, command: &command, conflicts: &conflicts, known_links: &known_links };
+        let put = Put {
+            snapshot: &snapshot,
+            selection: &selection,
+            command: &command,
+            conflicts: &conflicts,
+            known_links: &known_links,
+        };
         let way_back = match ids.as_slice() {
-            [id] => Some(format!("undo with: agent-snapshot undo {id}")),
+            [id] if undone.paths.is_empty() => Some(format!("undo with: agent-snapshot undo {id}")),
             _ => None,
         };
         let outcome = put.back(UndoForm { recordings: &ids, way_back }, options, console)?;
@@ -314,17 +423,20 @@ impl Recordings {
     }
 }
 
-/// The request in its canonical form: one snapshot as a whole is the same to `restore`.
+/// The request in its canonical form: one snapshot as a whole, or paths of one, is the same to `restore`.
 fn command_of(
     verb: &str,
     snapshot: &Snapshot,
     ids: &[&str],
+    selection: &Selection,
     options: &UndoOptions,
 ) -> anyhow::Result<Vec<Vec<u8>>> {
-    let limits = limits(&options.extent)?;
+    let (limits, paths) = (limits(&options.extent)?, selection.wanted());
     let command = match snapshot.parts() {
-        [only] if limits.is_empty() => rescue::command(only.path(), Side::Before, &[])?,
-        _ => rescue::command_of_several(verb, ids),
+        [only] if limits.is_empty() || !paths.is_empty() => {
+            rescue::command(only.path(), Side::Before, &paths)?
+        }
+        _ => [rescue::command_of_several(verb, ids), paths].concat(),
     };
     Ok([command, limits].concat())
 }
@@ -332,6 +444,8 @@ fn command_of(
 /// The state before `snapshot` as what is to be put back.
 struct Put<'a> {
     snapshot: &'a Snapshot,
+    /// The paths of it.
+    selection: &'a Selection,
     command: &'a [Vec<u8>],
     conflicts: &'a BTreeMap<Vec<u8>, String>,
     known_links: &'a KnownLinks,
@@ -348,10 +462,14 @@ impl Put<'_> {
         let policies = policies.collect::<anyhow::Result<Vec<_>>>()?;
         let Some(policy) = policies.into_iter().next() else { return Ok(RestoreOutcome::default()) };
         let exclusions = Exclusions::new(&options.extent.exclude)?;
-        let choice =
-            Everything { exclusions: &exclusions, conflicts: self.conflicts, no_git: options.extent.no_git };
+        let choice = Chosen {
+            selection: self.selection,
+            exclusions: &exclusions,
+            conflicts: self.conflicts,
+            no_git: options.extent.no_git,
+        };
         let request = RestoreRequest {
-            is_whole: exclusions.is_empty() && !options.extent.no_git,
+            is_whole: choice.is_whole(),
             yields_to_interrupted: true,
             leaves_mark: true,
             conflicts: self.conflicts,
@@ -369,40 +487,17 @@ impl Put<'_> {
 
 /// Takes an interrupted restore back, unless something has changed since.
 pub fn take_back(rescue: &Snapshot) -> anyhow::Result<RestoreOutcome> {
-    let (exclusions, conflicts) = (Exclusions::new(&[])?, BTreeMap::new());
-    let choice = Everything { exclusions: &exclusions, conflicts: &conflicts, no_git: false };
+    let choice = Chosen {
+        selection: &Selection::all(),
+        exclusions: &Exclusions::new(&[])?,
+        conflicts: &BTreeMap::new(),
+        no_git: false,
+    };
     let (policy, command) =
         (policy(rescue, false, false)?, rescue::command(rescue.path(), Side::Before, &[])?);
     let request =
         RestoreRequest { is_whole: true, ..RestoreRequest::new(Side::Before, &policy, &choice, &command) };
     Ok(run::run(rescue, &request, &RestoreBar::default())?)
-}
-
-/// Every path that is not left out, and explicitly the ones that are conflicts.
-struct Everything<'a> {
-    exclusions: &'a Exclusions,
-    conflicts: &'a BTreeMap<Vec<u8>, String>,
-    no_git: bool,
-}
-
-impl Choice for Everything<'_> {
-    fn contains(&self, path: &[u8]) -> bool {
-        !self.exclusions.contain(path)
-    }
-
-    fn names(&self, path: &[u8]) -> bool {
-        self.conflicts.contains_key(path) && self.contains(path)
-    }
-
-    fn git_state(&self, _: &[u8], _: &[u8]) -> GitStateChoice {
-        if self.no_git {
-            GitStateChoice::Unwanted
-        } else if self.exclusions.is_empty() {
-            GitStateChoice::Chosen
-        } else {
-            GitStateChoice::Unnamed
-        }
-    }
 }
 
 fn nothing(what: &str, console: &mut Console) -> VerbResult {

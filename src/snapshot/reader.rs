@@ -9,7 +9,7 @@ pub(super) mod blob_reader;
 pub(super) mod checks;
 pub(super) mod json;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
@@ -148,6 +148,13 @@ impl Snapshot {
     /// The records with states, sorted by path bytes.
     pub fn files(&self) -> &[FileRecord] {
         &self.files
+    }
+
+    /// Forgets the records of paths.
+    pub fn leave_out(&mut self, paths: &HashSet<Vec<u8>>) {
+        if !paths.is_empty() {
+            self.files.retain(|record| !paths.contains(&record.path));
+        }
     }
 
     /// The records without states, sorted by path bytes: paths that were used and not changed, where the

@@ -1,0 +1,246 @@
+//! `undo PATH`: some paths of a command are undone, and the rest of it later.
+
+use std::fs;
+
+use super::undo::{ids, rescues, tree};
+use super::{library, log, run, verb};
+use crate::support::{Place, Run, User};
+
+fn read(place: &Place, name: &str) -> Option<String> {
+    fs::read_to_string(place.at(name)).ok()
+}
+
+fn marks(place: &Place) -> Vec<&'static str> {
+    let mark = |entry: &serde_json::Value| match (&entry["undone"], &entry["partly_undone"]) {
+        (at, part) if at.is_string() && part.is_null() => "undone",
+        (at, part) if at.is_null() && part == true => "partly",
+        (at, part) if at.is_null() && part.is_null() => "",
+        other => panic!("{other:?}"),
+    };
+    log(place, &[]).iter().map(mark).collect()
+}
+
+#[test]
+fn a_path_is_undone_alone_and_the_rest_later() {
+    for user in [User::Current, User::Nobody] {
+        for keep in ["undo", "all"] {
+            let place = Place::of(user);
+            place.write("f", "0");
+            place.write("d/gone", "g");
+            let before = tree(&place);
+            run(&place, &["--keep", keep], "printf 1 > f; printf 1 > new; rm -r d");
+            let after = tree(&place);
+            let said = verb(&place, &["undo", "f"]).expect(0);
+            assert!(said.stdout.starts_with("undo ") && said.stdout.contains("1 path put back"), "{said:?}");
+            assert_eq!(read(&place, "f").as_deref(), Some("0"));
+            assert!(place.at("new").exists() && !place.at("d").exists());
+            assert_eq!(marks(&place), ["partly"]);
+            assert!(verb(&place, &["log"]).stdout.contains("(partly undone)"));
+            let in_history =
+                |path: &str| verb(&place, &["history", path]).expect(0).stdout.contains("(undone)");
+            assert!(in_history("f") && !in_history("new"));
+            // It is not undone twice, and nothing else has changed it.
+            let again = verb(&place, &["undo", "f"]).expect(1);
+            assert!(again.stderr.contains("there is nothing to undo here"), "{again:?}");
+            // Of a directory that is gone, and of what was in it.
+            verb(&place, &["undo", "d"]).expect(0);
+            assert_eq!(read(&place, "d/gone").as_deref(), Some("g"));
+            // Redo takes back one after the other.
+            verb(&place, &["redo"]).expect(0);
+            assert!(!place.at("d").exists() && read(&place, "f").as_deref() == Some("0"));
+            verb(&place, &["undo"]).expect(0);
+            assert_eq!((tree(&place), marks(&place)), (before.clone(), vec!["undone"]));
+            verb(&place, &["redo"]).expect(0);
+            assert_eq!((read(&place, "f").as_deref(), place.at("d").exists()), (Some("0"), false));
+            assert_eq!(marks(&place), ["partly"]);
+            verb(&place, &["redo"]).expect(0);
+            assert_eq!((tree(&place), marks(&place)), (after.clone(), vec![""]));
+            verb(&place, &["redo"]).expect(1);
+            // Path by path, all of it is undone; by its name, all of that is redone as one.
+            verb(&place, &["undo", "f", "new"]).expect(0);
+            verb(&place, &["undo", "d"]).expect(0);
+            assert_eq!((tree(&place), marks(&place)), (before.clone(), vec!["undone"]));
+            verb(&place, &["undo"]).expect(1);
+            let id = ids(&place).remove(0);
+            let redone = verb(&place, &["redo", &id]).expect(0);
+            assert!(redone.stdout.contains("put back"), "{redone:?}");
+            assert_eq!((tree(&place), marks(&place)), (after, vec![""]));
+            // A restore of some paths is the same.
+            verb(&place, &["restore", "--before", &id, "new"]).expect(0);
+            assert_eq!(marks(&place), ["partly"]);
+            verb(&place, &["restore", &id, "new"]).expect(0);
+            assert_eq!(marks(&place), [""]);
+        }
+    }
+}
+
+#[test]
+fn the_newest_command_that_changed_the_path_is_the_one() {
+    let place = Place::new();
+    place.write("f", "0");
+    place.write("sub/x", "0");
+    run(&place, &[], "printf 1 > f; printf 1 > g; printf 1 > sub/x");
+    run(&place, &[], "printf 2 > f");
+    run(&place, &[], "cat f; printf 3 > g");
+    let dry = verb(&place, &["undo", "--dry-run", "f"]).expect(0);
+    assert!(dry.stdout.contains("printf 2 > f") && read(&place, "f").as_deref() == Some("2"), "{dry:?}");
+    verb(&place, &["undo", "f"]).expect(0);
+    assert_eq!((read(&place, "f").as_deref(), read(&place, "g").as_deref()), (Some("1"), Some("3")));
+    assert_eq!(marks(&place), ["", "undone", ""]);
+    // From another directory, and a name that has gone meanwhile.
+    let mut below = place.command();
+    let below: Run = below.current_dir(place.at("sub")).args(["undo", "../f"]).output().unwrap().into();
+    below.expect(0);
+    assert_eq!(read(&place, "f").as_deref(), Some("0"));
+    // What the command did not change is said, and the rest is done.
+    let both = verb(&place, &["undo", "g", "sub"]).expect(1);
+    assert!(both.stderr.contains("did not change these, which are left as they are:\n  sub\n"), "{both:?}");
+    assert_eq!((read(&place, "g").as_deref(), read(&place, "sub/x").as_deref()), (Some("1"), Some("1")));
+    // With a recording, all of the paths must be its own.
+    let oldest = ids(&place).remove(2);
+    verb(&place, &["undo", &oldest, "none"]).expect(3);
+    let refused = verb(&place, &["undo", &oldest, "g", "none"]).expect(1);
+    assert!(refused.stderr.contains("nothing was changed, since") && place.at("g").exists(), "{refused:?}");
+    verb(&place, &["undo", &oldest, "--", "g"]).expect(0);
+    assert!(!place.at("g").exists() && read(&place, "sub/x").as_deref() == Some("1"));
+    // What is neither a recording nor a path.
+    verb(&place, &["undo", "nothing-of-the-kind"]).expect(3);
+    verb(&place, &["undo", "--", "nothing-of-the-kind"]).expect(1);
+    // An edit by hand is a conflict, and stays.
+    place.write("sub/x", "mine");
+    let conflict = verb(&place, &["undo", "sub/x"]).expect(1);
+    assert!(conflict.stderr.contains("edited since") && marks(&place)[2] == "partly", "{conflict:?}");
+    assert_eq!(read(&place, "sub/x").as_deref(), Some("mine"));
+}
+
+#[test]
+fn name_of_a_recording_comes_before_a_path() {
+    let place = Place::new();
+    run(&place, &["--name", "build"], "mkdir build; printf 1 > build/out; printf 1 > f");
+    run(&place, &[], "printf 2 > build/out");
+    let path = verb(&place, &["undo", "--dry-run", "--", "build"]).expect(0);
+    assert!(path.stdout.contains("printf 2") && path.stderr.is_empty(), "{path:?}");
+    let named = verb(&place, &["undo", "--dry-run", "build", "f"]).expect(0);
+    assert!(named.stdout.contains("1 path would be put back"), "{named:?}");
+    assert!(named.stderr.contains("build is taken for the recording "), "{named:?}");
+    // Too few characters of an identifier, and a path.
+    let start = ids(&place)[0][..2].to_owned();
+    verb(&place, &["undo", &start]).expect(2);
+    run(&place, &[], &format!("printf x > {start}"));
+    verb(&place, &["undo", &start]).expect(0);
+    assert!(!place.at(&start).exists() && place.at("f").exists());
+}
+
+#[test]
+fn renamed_file_goes_back_whichever_of_its_names_is_undone() {
+    for name in ["old", "new"] {
+        let place = Place::new();
+        place.write("old", "content");
+        let before = tree(&place);
+        run(&place, &[], "mv old new; printf 1 > other");
+        verb(&place, &["undo", name]).expect(0);
+        assert_eq!((read(&place, "old").as_deref(), place.at("new").exists()), (Some("content"), false));
+        verb(&place, &["undo"]).expect(0);
+        assert_eq!(tree(&place), before);
+    }
+}
+
+#[test]
+fn chain_of_several_goes_on_below_what_is_undone_already() {
+    let place = Place::new();
+    place.write("f", "0");
+    let before = tree(&place);
+    run(&place, &[], "printf 1 > f; mkdir d; printf 1 > d/x");
+    run(&place, &[], "printf 2 > f; printf 2 > g; printf 2 > d/x");
+    let after = tree(&place);
+    verb(&place, &["undo", "f", "d"]).expect(0);
+    assert_eq!((read(&place, "f").as_deref(), read(&place, "d/x").as_deref()), (Some("1"), Some("1")));
+    verb(&place, &["undo", "-n", "2"]).expect(0);
+    assert_eq!((tree(&place), marks(&place)), (before, vec!["undone"; 2]));
+    verb(&place, &["redo"]).expect(0);
+    verb(&place, &["redo"]).expect(0);
+    assert_eq!((tree(&place), marks(&place)), (after, vec![""; 2]));
+    // Of several, some paths; and a marked path that was back already.
+    verb(&place, &["undo", "-n", "2", "--", "f"]).expect(0);
+    assert_eq!((read(&place, "f").as_deref(), read(&place, "g").as_deref()), (Some("0"), Some("2")));
+    assert_eq!(marks(&place), ["partly", "partly"]);
+    verb(&place, &["redo"]).expect(0);
+    place.write("g", "");
+    fs::remove_file(place.at("g")).unwrap();
+    assert!(verb(&place, &["undo", "g"]).expect(0).stdout.contains("nothing to do"));
+    verb(&place, &["undo", "g"]).expect(1);
+}
+
+/// Whatever is undone before, everything can be undone, and redone.
+#[test]
+#[ignore = "slow: twenty days of commands"]
+fn slow_nothing_is_lost_whatever_was_undone_by_path() {
+    use proptest::prelude::*;
+    use proptest::test_runner::{Config, TestRunner};
+    let step = (0..5_usize, 0..4_usize);
+    let all = (
+        prop::collection::vec(prop::collection::vec(step, 1..4), 2..5),
+        prop::collection::vec(0..7_usize, 1..5),
+    );
+    let config = Config { cases: 20, failure_persistence: None, ..Config::default() };
+    TestRunner::new(config)
+        .run(&all, |(commands, undone)| {
+            let place = Place::new();
+            for (name, text) in [("a", "a"), ("d/b", "b"), ("d/c", "c")] {
+                place.write(name, text);
+            }
+            let before = tree(&place);
+            for (number, steps) in commands.iter().enumerate() {
+                let script: String = steps
+                    .iter()
+                    .map(|(what, which)| {
+                        let name = ["a", "d/b", "d/c", "e/f"][*which];
+                        match what {
+                            0 => format!("rm -f {name};"),
+                            1 => "rm -rf d;".to_owned(),
+                            2 => format!("test -e {name} && mv {name} {name}.{number};"),
+                            _ => format!("mkdir -p d e; echo {number}{what} >> {name};"),
+                        }
+                    })
+                    .collect();
+                run(&place, &[], &format!("{script} :"));
+            }
+            let after = tree(&place);
+            for which in &undone {
+                // Some of them change nothing there.
+                verb(&place, &["undo", "--", ["a", "d", "d/b", "d/c", "e", "e/f", "d/b.1"][*which]]);
+            }
+            while verb(&place, &["undo"]).status == 0 {}
+            prop_assert_eq!(&tree(&place), &before, "{:?}", ids(&place));
+            while verb(&place, &["redo"]).status == 0 {}
+            prop_assert_eq!(&tree(&place), &after);
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn killed_undo_of_a_path_is_completed_or_taken_back() {
+    let place = Place::new();
+    let old: Vec<String> = (0..40).map(|number| format!("d/{number}")).collect();
+    old.iter().for_each(|name| place.write(name, "old"));
+    run(&place, &[], "for f in d/*; do echo new > $f; done; echo new > other");
+    let id = ids(&place).remove(0);
+    // As a kill leaves it: the rescue is there, and has not ended.
+    verb(&place, &["undo", "d"]).expect(0);
+    let rescue = library(&place).join("snapshots").join(&rescues(&place)[0]);
+    let unfinished = rescue.with_file_name(format!("{id}-rescue-1.unfinished"));
+    fs::rename(&rescue, &unfinished).unwrap();
+    place.write("d/7", "new\n");
+    let refused = verb(&place, &["undo"]).expect(1);
+    assert!(refused.stderr.contains("agent-snapshot restore"), "{refused:?}");
+    verb(&place, &["undo", "d"]).expect(0);
+    assert_eq!(
+        (read(&place, "d/7").as_deref(), read(&place, "other").as_deref()),
+        (Some("old"), Some("new\n"))
+    );
+    assert_eq!(marks(&place), ["partly"]);
+    verb(&place, &["redo"]).expect(0);
+    assert!(old.iter().all(|name| read(&place, name).as_deref() == Some("new\n")));
+    assert_eq!(marks(&place), [""]);
+}
