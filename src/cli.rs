@@ -590,6 +590,10 @@ pub struct RestoreExtent {
     /// Leave what has been changed since as it is, and put back the rest
     #[arg(long)]
     pub skip_conflicts: bool,
+    /// Merge what has been changed since, where it is text: both changes are kept, and where they overlap, conflict
+    /// markers are written (exit status 1)
+    #[arg(long, conflicts_with = "force")]
+    pub merge: bool,
     /// Leave out these paths and everything beneath them, by a pattern as in .gitignore (repeatable)
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<OsString>,
@@ -883,11 +887,11 @@ pub struct Restore {
         long,
         value_name = "WHEN",
         value_parser = moment,
-        conflicts_with_all = ["before", "into", "foreign", "preserve", "reference"]
+        conflicts_with_all = ["before", "into", "foreign", "preserve", "reference", "merge"]
     )]
     pub at: Option<jiff::Timestamp>,
     /// Build the state under DIR (new or empty) and touch no live file
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", conflicts_with = "merge")]
     pub into: Option<PathBuf>,
     /// What is put back.
     #[command(flatten)]

@@ -8,6 +8,7 @@
 //! - [`targets`], [`inspect`], [`plan`]: which paths, what is there now, what becomes of them.
 //! - `since.rs`: what has happened to a path since, for those that are conflicts.
 //! - [`git`]: Git's state, of each repository whole or not at all.
+//! - [`merge`]: what is put back, merged with what was edited since.
 //! - `check.rs`: the contents that a plan needs, checked before anything changes.
 //! - [`apply`]: carries the plan out; [`node`], [`access`], [`disk`], [`times`] for its steps.
 //! - [`rescue`], [`rescue_directory`], [`journal`]: what makes it possible to undo or complete it.
@@ -31,6 +32,7 @@ pub mod inspect;
 pub mod interrupted;
 pub mod journal;
 mod known_links;
+pub mod merge;
 pub mod node;
 pub mod outcome;
 pub mod parallel;

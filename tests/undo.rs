@@ -14,6 +14,7 @@ mod hard_links;
 mod killed;
 mod large;
 mod malicious_bundle;
+mod merge;
 mod permissions;
 pub mod random;
 mod restore;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::slice;
 use std::time::Duration;
 
-use super::exit::UsageError;
+use super::exit::{Nothing, UsageError};
 use super::log::command_line;
 use super::out::Console;
 use super::paths::Selection;
@@ -304,9 +304,7 @@ fn default(access: &SessionAccess, console: &mut Console) -> anyhow::Result<(Sna
     let scope = scope(access, true);
     let nothing = || {
         let session = printable(scope.session.as_deref().unwrap_or_default().as_bytes()).into_owned();
-        library::Error::NoSuch(format!(
-            "session {session} has no recording that changed something and is not undone"
-        ))
+        Nothing(format!("session {session} has no recording that changed something and is not undone"))
     };
     let library = Library::find()?.ok_or_else(nothing)?;
     let undone = UndoneRecordings::of(&library)?;

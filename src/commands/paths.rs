@@ -51,6 +51,11 @@ impl Selection {
         Selection { all: true, wanted: HashSet::new(), unmatched: Vec::new() }
     }
 
+    /// These paths, each with everything beneath it.
+    pub fn of(paths: Vec<Vec<u8>>) -> Selection {
+        Selection { all: false, wanted: paths.into_iter().collect(), unmatched: Vec::new() }
+    }
+
     /// Whether `path` is one of the paths or beneath one.
     pub fn contains(&self, path: &[u8]) -> bool {
         self.all || ancestors(path).any(|ancestor| self.wanted.contains(ancestor))
@@ -71,11 +76,6 @@ impl Selection {
     /// Whether there were arguments; without them, all paths are selected.
     pub fn is_explicit(&self) -> bool {
         !self.all
-    }
-
-    /// Selects another path, with everything beneath it.
-    pub fn add(&mut self, path: Vec<u8>) {
-        self.wanted.insert(path);
     }
 
     /// The paths that were named, sorted.

@@ -1,6 +1,8 @@
 //! `restore`: puts a recorded state back, in place or under a directory.
 //!
-//! `restore::run` does the work; this reports the outcome. `branch.rs` builds under a directory.
+//! `restore::run` does the work; this reports the outcome. `branch.rs` builds under a directory. `json.rs` writes the JSON.
+
+mod json;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,25 +13,26 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::Context as _;
 use indicatif::ProgressBar;
 use jiff::Timestamp;
-use serde::ser::{SerializeMap as _, SerializeSeq as _};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::json;
 
-use super::branch::{BranchRequest, ReasonsJson, build};
+use self::json::RestoreJson;
+use super::branch::{BranchRequest, build};
 use super::exit::{Exit, UsageError, VerbResult};
 use super::later::name_later;
 use super::level::require_inputs;
 use super::open::{known_links, open};
 use super::out::{Console, style};
 use super::past::{Extent, Past, past};
-use super::paths::{Exclusions, Selection, anchored, number_of_paths, shell_line, shell_word};
+use super::paths::{Exclusions, Selection, anchored, counted, number_of_paths, shell_line, shell_word};
+use super::progress;
 use super::provide::provide;
-use super::{json, progress};
 use crate::cli::{Restore, RestoreExtent};
 use crate::git::below;
 use crate::library::{Entry, Library};
 use crate::observe::policy::ignore::SCRATCH;
 use crate::restore::interrupted::UnfinishedRescue;
+use crate::restore::merge::Merged;
 use crate::restore::node::{RestorePolicy, User};
 use crate::restore::outcome::{PathChange, RestoreOutcome};
 use crate::restore::plan::LeftReason;
@@ -101,6 +104,7 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
         force: args.extent.force,
         force_git: args.extent.force_git,
         skip_conflicts: args.extent.skip_conflicts,
+        merge: args.extent.merge,
         dry_run: args.dry_run,
         ..RestoreRequest::new(side, &policy, &choice, &command)
     };
@@ -315,12 +319,14 @@ pub fn policy(snapshot: &Snapshot, foreign: bool, preserve: bool) -> anyhow::Res
     Ok(RestorePolicy { ownership: is_of_machine && !header.imported, ..RestorePolicy::safe(user) })
 }
 
-/// The options that limit what is put back, in the canonical form of a request.
+/// The options that limit or merge what is put back, in the canonical form of a request.
 pub fn limits(extent: &RestoreExtent) -> anyhow::Result<Vec<Vec<u8>>> {
     let skip = extent.skip_conflicts.then(|| b"--skip-conflicts".to_vec());
     let exclude = extent.exclude.iter().map(|glob| Ok([b"--exclude=", &*anchored(glob)?].concat()));
-    let no_git = extent.no_git.then(|| b"--no-git".to_vec());
-    skip.into_iter().map(Ok).chain(exclude).chain(no_git.map(Ok)).collect()
+    let others = [(extent.no_git, "--no-git"), (extent.merge, "--merge")];
+    let others =
+        others.iter().filter(|(is_given, _)| *is_given).map(|(_, option)| Ok(option.as_bytes().to_vec()));
+    skip.into_iter().map(Ok).chain(exclude).chain(others).collect()
 }
 
 /// The selected paths that are not left out, and explicitly the ones that are conflicts.
@@ -413,8 +419,9 @@ fn print(
             PathChange::Replace | PathChange::WriteInPlace | PathChange::Attributes => style::CHANGED,
         };
         let word = match change {
-            PathChange::WriteInPlace => "write",
+            PathChange::WriteInPlace if !outcome.merged.contains_key(path) => "write",
             PathChange::HardLink => "hard link",
+            _ if outcome.merged.contains_key(path) => "merge",
             other => other.name(),
         };
         let word = console.paint(mark, format_args!("{word:10}")).to_string();
@@ -427,6 +434,7 @@ fn print(
         let mark = console.paint(style::CHANGED, format_args!("{:10}", "left")).to_string();
         writeln!(console, "{mark} {}: {why}", printable(path))?;
     }
+    report_merged(outcome, dry_run, console);
     let state = match form.at {
         None => format!("the state {} the command", request.wanted.name()),
         Some(time) => format!("the state of {}", time.strftime("%Y-%m-%d %H:%M:%S UTC")),
@@ -465,6 +473,20 @@ fn print(
     Ok(())
 }
 
+/// Says where conflict markers are.
+fn report_merged(outcome: &RestoreOutcome, dry_run: bool, console: &mut Console) {
+    let conflicts = |(path, merged): (&Vec<u8>, &Merged)| {
+        let count = counted(merged.conflicts, "conflict", "conflicts");
+        (merged.conflicts > 0).then(|| format!("{}: {count}", printable(path)))
+    };
+    let marked: Vec<String> = outcome.merged.iter().filter_map(conflicts).collect();
+    let are = if dry_run { "would be" } else { "are" };
+    console.say_list(
+        format_args!("the same lines were changed since: conflict markers {are} in these, to be edited:"),
+        marked.iter(),
+    );
+}
+
 fn lines<R: std::fmt::Display>(list: &[(Vec<u8>, R)]) -> String {
     list.iter().map(|(path, why)| format!("\n  {}: {why}", printable(path))).collect()
 }
@@ -485,7 +507,7 @@ fn report_objections(outcome: &RestoreOutcome, dry_run: bool, console: &mut Cons
             outcome.conflicts.iter().cloned().partition(|(path, _)| outcome.git_conflicts.contains(path));
         if !of_files.is_empty() {
             console.say(format_args!(
-                "{start}: these paths have changed since (--force overwrites them, --skip-conflicts leaves them):{}",
+                "{start}: these paths have changed since (--merge merges text, --force overwrites them, --skip-conflicts leaves them):{}",
                 lines(&of_files)
             ));
         }
@@ -526,95 +548,5 @@ fn report_suppressed(snapshot: &Snapshot, console: &mut Console) {
                 printable(rule.rule.as_bytes())
             ));
         }
-    }
-}
-
-/// The JSON of the outcome.
-struct RestoreJson<'a> {
-    snapshot: &'a Snapshot,
-    request: &'a RestoreRequest<'a>,
-    form: &'a OutcomeForm<'a>,
-    outcome: &'a RestoreOutcome,
-}
-
-impl Serialize for RestoreJson<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let outcome = self.outcome;
-        let mut object = serializer.serialize_map(None)?;
-        match self.form.at {
-            Some(time) => object.serialize_entry("at", &time.to_string())?,
-            None => object.serialize_entry("id", &self.snapshot.header().id)?,
-        }
-        if let Some(undo) = &self.form.undo {
-            object.serialize_entry("recordings", undo.recordings)?;
-        }
-        if self.form.at.is_none() {
-            object.serialize_entry("state", self.request.wanted.name())?;
-        }
-        object.serialize_entry("dry_run", &self.request.dry_run)?;
-        object.serialize_entry("applied", &outcome.applied)?;
-        object.serialize_entry("refused", &outcome.is_refused)?;
-        object.serialize_entry("completed", &outcome.completed)?;
-        object.serialize_entry("already", &outcome.at_wanted)?;
-        object.serialize_entry("changes", &ChangesJson(&outcome.changes))?;
-        object.serialize_entry("conflicts", &ReasonsJson(&outcome.conflicts))?;
-        object.serialize_entry("obstacles", &ReasonsJson(&outcome.obstacles))?;
-        object.serialize_entry("unavailable", &ReasonsJson(&outcome.unavailable))?;
-        object.serialize_entry("left", &ReasonsJson(&outcome.left))?;
-        object.serialize_entry(
-            "not_linked",
-            &PathsJson(outcome.not_linked.iter().map(Vec::as_slice).collect()),
-        )?;
-        object.serialize_entry("not_given", &ReasonsJson(&outcome.shortfalls))?;
-        let rescues = outcome.rescues.iter().map(|path| path.as_os_str().as_encoded_bytes());
-        object.serialize_entry("rescues", &PathsJson(rescues.collect()))?;
-        let suppressed = self.snapshot.header().suppressed.iter().flat_map(|rule| &rule.changed);
-        object.serialize_entry("not_brought_back", &PathsJson(suppressed.map(Vec::as_slice).collect()))?;
-        object.end()
-    }
-}
-
-struct ChangesJson<'a>(&'a [(Vec<u8>, PathChange)]);
-
-impl Serialize for ChangesJson<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_seq(Some(self.0.len()))?;
-        for change in self.0 {
-            list.serialize_element(&ChangeJson(change))?;
-        }
-        list.end()
-    }
-}
-
-struct ChangeJson<'a>(&'a (Vec<u8>, PathChange));
-
-impl Serialize for ChangeJson<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_map(None)?;
-        json::put_text(&mut object, "path", &self.0.0)?;
-        object.serialize_entry("change", self.0.1.name())?;
-        object.end()
-    }
-}
-
-struct PathsJson<'a>(Vec<&'a [u8]>);
-
-impl Serialize for PathsJson<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_seq(Some(self.0.len()))?;
-        for text in &self.0 {
-            list.serialize_element(&PathJson(text))?;
-        }
-        list.end()
-    }
-}
-
-struct PathJson<'a>(&'a [u8]);
-
-impl Serialize for PathJson<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_map(None)?;
-        json::put_text(&mut object, "path", self.0)?;
-        object.end()
     }
 }

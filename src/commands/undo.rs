@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
-use std::slice;
 
 use super::exit::{Exit, VerbResult};
 use super::later::{ChangedPaths, name_later};
@@ -64,9 +63,13 @@ pub fn run(args: &Undo, console: &mut Console) -> VerbResult {
         None => true,
     };
     if chosen.is_empty() {
-        return match unknown.filter(|_| !is_path) {
-            Some(unknown) => Err(unknown),
-            None => history.nothing("undo", console),
+        return match (unknown.filter(|_| !is_path), paths.as_slice()) {
+            (Some(unknown), _) => Err(unknown),
+            (None, [path]) => {
+                let path = quoted(path.as_bytes());
+                history.nothing(&format!("undo of {path}"), console)
+            }
+            (None, _) => history.nothing("undo", console),
         };
     }
     if args.with_later {
@@ -103,22 +106,26 @@ pub fn run(args: &Undo, console: &mut Console) -> VerbResult {
 ///
 /// A renamed file goes back to its old name, which is then a path of its own.
 fn select(snapshot: &Snapshot, paths: &[OsString]) -> anyhow::Result<(Selection, Vec<OsString>)> {
-    let (mut changed, mut unchanged) = (Vec::new(), Vec::new());
-    for path in paths {
-        let one = Selection::new(snapshot, slice::from_ref(path))?;
-        let mut records = snapshot.files().iter().filter(|record| PathEffect::of(record).is_undone());
-        let is_changed = records.any(|record| one.contains(&record.path));
-        if is_changed { &mut changed } else { &mut unchanged }.push(path.clone());
-    }
     if paths.is_empty() {
-        return Ok((Selection::all(), unchanged));
+        return Ok((Selection::all(), Vec::new()));
     }
-    let mut selection = Selection::new(snapshot, &changed)?;
-    let selected = snapshot.files().iter().filter(|record| selection.contains(&record.path));
-    let others = selected.flat_map(|record| record.renamed_from.iter().chain(&record.renamed_to));
-    let others: Vec<Vec<u8>> = others.filter(|path| !selection.contains(path)).cloned().collect();
-    others.into_iter().for_each(|path| selection.add(path));
-    Ok((selection, unchanged))
+    let changed = || snapshot.files().iter().filter(|record| PathEffect::of(record).is_undone());
+    let (mut selected, mut unchanged) = (Vec::new(), Vec::new());
+    for path in paths {
+        let is_changed = |path: &Vec<u8>| changed().any(|record| is_at_or_below(&record.path, path));
+        let found: Vec<Vec<u8>> = live(path)?.into_iter().filter(is_changed).collect();
+        if found.is_empty() {
+            unchanged.push(path.clone());
+        }
+        selected.extend(found);
+    }
+    let is_selected = |path: &[u8]| selected.iter().any(|selected| is_at_or_below(path, selected));
+    let renamed = changed().filter(|record| is_selected(&record.path));
+    let renamed = renamed.flat_map(|record| record.renamed_from.iter().chain(&record.renamed_to));
+    let lasts = |path: &Vec<u8>| snapshot.find(path).is_some_and(|record| PathEffect::of(record).lasts());
+    let renamed: Vec<Vec<u8>> = renamed.filter(|path| !is_selected(path) && lasts(path)).cloned().collect();
+    selected.extend(renamed);
+    Ok((Selection::of(selected), unchanged))
 }
 
 /// Runs `redo`.
@@ -452,11 +459,21 @@ struct Put<'a> {
 }
 
 impl Put<'_> {
+    /// Does it, unless it is only to be planned, and reports it.
     fn back(
         &self,
         undo: UndoForm,
         options: &UndoOptions,
         console: &mut Console,
+    ) -> anyhow::Result<RestoreOutcome> {
+        let form = OutcomeForm { json: options.json, undo: Some(undo), at: None };
+        self.with_request(options, |request| put_back(self.snapshot, request, &form, console))
+    }
+
+    fn with_request(
+        &self,
+        options: &UndoOptions,
+        work: impl FnOnce(&RestoreRequest) -> anyhow::Result<RestoreOutcome>,
     ) -> anyhow::Result<RestoreOutcome> {
         let policies = self.snapshot.parts().iter().map(|part| policy(part, false, false));
         let policies = policies.collect::<anyhow::Result<Vec<_>>>()?;
@@ -468,7 +485,7 @@ impl Put<'_> {
             conflicts: self.conflicts,
             no_git: options.extent.no_git,
         };
-        let request = RestoreRequest {
+        work(&RestoreRequest {
             is_whole: choice.is_whole(),
             yields_to_interrupted: true,
             leaves_mark: true,
@@ -477,11 +494,10 @@ impl Put<'_> {
             force: options.extent.force,
             force_git: options.extent.force_git,
             skip_conflicts: options.extent.skip_conflicts,
+            merge: options.extent.merge,
             dry_run: options.dry_run,
             ..RestoreRequest::new(Side::Before, &policy, &choice, self.command)
-        };
-        let form = OutcomeForm { json: options.json, undo: Some(undo), at: None };
-        put_back(self.snapshot, &request, &form, console)
+        })
     }
 }
 

@@ -227,7 +227,8 @@ fn past_restore(header: &Header, restores: &HashMap<OsString, PastRestore>) -> O
         _ => return None,
     };
     let paths = paths(rest);
-    if paths.is_empty() && !rest.is_empty() {
+    // A merge leaves nothing out.
+    if paths.is_empty() && rest.iter().any(|word| *word != b"--merge") {
         return None;
     }
     let name = Path::new(OsStr::from_bytes(snapshot)).file_name()?;

@@ -2,10 +2,11 @@
 //!
 //! Neighbours: `run.rs` fills it in, `plan.rs` has the plan that it is made of.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use super::interrupted::UnfinishedRescue;
+use super::merge::Merged;
 use super::node::Shortfall;
 use super::plan::{Action, LeftReason, Obstacle, PlanInput, RestorePlan, Step};
 use super::since::Since;
@@ -59,6 +60,8 @@ pub struct RestoreOutcome {
     pub obstacles: Vec<(Vec<u8>, Obstacle)>,
     /// Paths whose content is unavailable.
     pub unavailable: Vec<(Vec<u8>, Unavailable)>,
+    /// The files that are merged with what was edited since, or were by the run that was interrupted.
+    pub merged: BTreeMap<Vec<u8>, Merged>,
     /// Targets that are left as they are.
     pub left: Vec<(Vec<u8>, LeftReason)>,
     /// Attributes that could not be given to a path.
@@ -84,7 +87,10 @@ pub struct RestoreOutcome {
 impl RestoreOutcome {
     /// Whether all of the state was put back, or will be, but for what the user did not want.
     pub fn is_whole(&self) -> bool {
-        !self.is_refused && self.left.iter().all(|(_, why)| why.is_wanted()) && self.shortfalls.is_empty()
+        !self.is_refused
+            && self.left.iter().all(|(_, why)| why.is_wanted())
+            && self.merged.values().all(|merged| merged.conflicts == 0)
+            && self.shortfalls.is_empty()
     }
 }
 

@@ -36,6 +36,8 @@ pub struct RestoreRequest<'a> {
     pub force_git: bool,
     /// Whether such targets are left as they are, and the rest is put back.
     pub skip_conflicts: bool,
+    /// Whether text files among such targets are merged with what was edited since.
+    pub merge: bool,
     /// Whether only the plan is wanted.
     pub dry_run: bool,
 }
@@ -67,6 +69,7 @@ impl<'a> RestoreRequest<'a> {
             force: false,
             force_git: false,
             skip_conflicts: false,
+            merge: false,
             dry_run: false,
         }
     }

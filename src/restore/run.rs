@@ -20,6 +20,7 @@ use super::inspect::{Inspection, inspect};
 use super::interrupted::{InterruptedRestores, directories_of, in_the_way};
 use super::journal::Journal;
 use super::known_links;
+use super::merge::Merger;
 use super::outcome::{RestoreOutcome, conflicts, outcome};
 use super::plan::{self, LeftReason, PlanInput, RestorePlan, Step, needs_content};
 use super::request::{RestoreProgress, RestoreRequest};
@@ -87,6 +88,23 @@ pub fn run(
         comparison.refine(inspections)
     };
     let mut refinement = refine(&locks, &mut inspections);
+    let merged = if request.merge {
+        let merger = Merger {
+            files: records,
+            wanted: request.wanted,
+            hard_links,
+            contents: &contents,
+            root: &root,
+            snapshot,
+            own: interrupted.own.iter().filter_map(|one| one.snapshot.as_ref()).collect(),
+            known_conflicts: request.conflicts,
+            begun: &begun,
+        };
+        merger.merge(&targets, &mut inspections)
+    } else {
+        BTreeMap::new()
+    };
+    refinement.add(&merged);
     let mut files = refined(records, request.wanted, &inspections, &refinement);
     let since = Since::new(&root);
     let common = CommonInput { request, hard_links, begun: &begun, since: &since };
@@ -101,6 +119,7 @@ pub fn run(
                 targets.iter().copied().filter(|index| records[*index].is_git_state).collect();
             inspections.extend(inspect(request, records, hard_links, &of_git, &root, &mut access, progress));
             refinement = refine(&locks, &mut inspections);
+            refinement.add(&merged);
             refinement.hard_conflicts.extend(taken);
             files = refined(records, request.wanted, &inspections, &refinement);
             decision = decide(&common, &files, &inspections, &refinement, targets.clone());
@@ -111,6 +130,8 @@ pub fn run(
     plan.left.extend(unchosen.into_iter().chain(left));
     plan.left.sort_by(|one, other| one.0.cmp(&other.0));
     let mut outcome = outcome(&input, &plan, unavailable(&input, &plan, &contents), &since);
+    let merged = merged.into_iter().map(|(index, one)| (files[index].path.clone(), one));
+    outcome.merged = merged.collect();
     outcome.is_refused =
         outcome.has_blocking_conflicts || !plan.obstacles.is_empty() || !outcome.unavailable.is_empty();
     if request.dry_run || outcome.is_refused {
@@ -139,6 +160,10 @@ pub fn run(
     }
     let mut kept = to_be_kept(&input, &plan, &directories, &times, &interrupted, &root, &mut access);
     git::keep_promised(&input, &plan, &contents, &mut kept);
+    for (path, one) in &outcome.merged {
+        // For a merge of what is redone.
+        kept.get_mut(path).into_iter().for_each(|kept| kept.promised = Some(one.content.clone()));
+    }
     let has_rescue = !kept.is_empty() || leaves_mark && interrupted.own.is_empty();
     if has_rescue {
         let header = rescue::header(snapshot.header(), journal.id(), request.command.to_vec());

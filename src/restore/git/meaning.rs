@@ -18,6 +18,7 @@ use crate::git::{
     reference_name, repository_of, same_index,
 };
 use crate::restore::inspect::Inspection;
+use crate::restore::merge::{Merged, merged_mode};
 use crate::restore::root::Root;
 use crate::restore::targets::opposite;
 use crate::snapshot::blobs::Side;
@@ -39,6 +40,13 @@ pub struct Refinement {
     /// The paths that are not changed, even by force, since another process has locked them or Git would be misled,
     /// and what to say of it.
     pub hard_conflicts: BTreeMap<Vec<u8>, String>,
+}
+
+impl Refinement {
+    /// Adds the contents of files that were merged with what was edited since.
+    pub fn add(&mut self, merged: &BTreeMap<usize, Merged>) {
+        self.replaced.extend(merged.iter().map(|(index, one)| (*index, one.content.clone())));
+    }
 }
 
 /// Compares Git's files with their states.
@@ -293,6 +301,7 @@ pub fn refined<'a>(
     for (index, content) in &refinement.replaced {
         let live = inspections.get(index).and_then(|inspection| inspection.as_ref().ok()?.live.clone());
         let record = &mut files.to_mut()[*index];
+        let sides = [wanted, opposite(wanted)].map(|side| state(record, side).present().map(|at| at.mode));
         let recorded = || record.before.present().or(record.after.present()).cloned();
         let Some(like) = live.or_else(recorded) else { continue };
         let new = Present {
@@ -302,10 +311,17 @@ pub fn refined<'a>(
             blob_omitted: None,
             mtime: i64::try_from(now.as_secs()).unwrap_or_default(),
             mtime_nsec: now.subsec_nanos(),
+            mode: match sides {
+                // What was merged with an edit since.
+                [Some(wanted), Some(other)] if !record.is_git_state => {
+                    merged_mode([wanted, other, like.mode]).unwrap_or(like.mode)
+                }
+                _ => like.mode,
+            },
             ..like
         };
         let new = match content.as_slice() {
-            [] => State::Absent { tombstone: false },
+            [] if record.is_git_state => State::Absent { tombstone: false },
             _ => State::Present(Box::new(new)),
         };
         match wanted {
