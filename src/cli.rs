@@ -543,6 +543,9 @@ pub struct Undo {
     /// All that was started within this time, such as 10m or 2h
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "recordings")]
     pub since: Option<Duration>,
+    /// Pick in the terminal which paths to undo
+    #[arg(long, short, conflicts_with_all = ["json", "dry_run"])]
+    pub interactive: bool,
     /// Also the later recordings that changed something which these had changed
     #[arg(long)]
     pub with_later: bool,
@@ -573,6 +576,9 @@ pub struct UndoOptions {
     /// Print what would be done, and change nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Print that as a diff of the live files
+    #[arg(long, requires = "dry_run", conflicts_with = "json")]
+    pub diff: bool,
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,
@@ -899,6 +905,9 @@ pub struct Restore {
     /// Print what would be done, and change nothing
     #[arg(long)]
     pub dry_run: bool,
+    /// Print that as a diff of the live files
+    #[arg(long, requires = "dry_run", conflicts_with = "json")]
+    pub diff: bool,
     /// Allow a snapshot from another machine or user
     #[arg(long)]
     pub foreign: bool,

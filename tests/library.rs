@@ -5,6 +5,7 @@ mod hard_links;
 mod history;
 mod interrupted;
 mod paths;
+mod pick;
 mod session;
 mod stress;
 mod undo;

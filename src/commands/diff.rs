@@ -20,9 +20,9 @@ use super::paths::{Selection, quoted, shown};
 use crate::cli::Diff;
 use crate::snapshot::Snapshot;
 use crate::snapshot::source::Contents;
-pub use body::{DiffBody, DiffError, DiffKind};
+pub use body::{DiffBody, DiffError, DiffKind, TEXT_LIMIT};
 use lines::LineDiff;
-pub use plan::{DiffEntry, DiffPlan};
+pub use plan::{DiffEntry, DiffPlan, half};
 use summary::{DiffJson, DiffStat, DiffStatus, LineCounts};
 
 /// The form of the result.
@@ -169,6 +169,27 @@ pub fn part(
     }
     let value = summary::object(base, teller.collected.unwrap_or_default(), &plan, &teller.lost)?;
     Ok((value, (next < plan.entries.len()).then_some(next)))
+}
+
+/// Writes an entry whose bytes are known.
+pub fn write_entry(
+    entry: &DiffEntry,
+    body: &DiffBody,
+    contents: &Contents,
+    console: &mut Console,
+) -> anyhow::Result<()> {
+    let status = match (entry.old, entry.new) {
+        (None, _) => DiffStatus::Added,
+        (_, None) => DiffStatus::Deleted,
+        _ => DiffStatus::Modified,
+    };
+    let (lines, format) = (body.lines(), console.format);
+    match patch::write(entry, body, lines.as_ref(), status, contents, console.sink(), format) {
+        Ok(()) => Ok(()),
+        Err(DiffError::Unavailable(_, why)) => Err(crate::snapshot::Error::Unavailable(why).into()),
+        Err(DiffError::Snapshot(error)) => Err(error.into()),
+        Err(DiffError::Output(error)) => Err(OutputError::from(error).into()),
+    }
 }
 
 /// Writes entries in one of the forms.

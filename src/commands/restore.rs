@@ -1,8 +1,10 @@
 //! `restore`: puts a recorded state back, in place or under a directory.
 //!
-//! `restore::run` does the work; this reports the outcome. `branch.rs` builds under a directory. `json.rs` writes the JSON.
+//! `restore::run` does the work; this reports the outcome. `branch.rs` builds under a directory. `preview.rs` shows a plan
+//! as a diff, `json.rs` writes the JSON.
 
 mod json;
+mod preview;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -17,6 +19,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use self::json::RestoreJson;
+pub use self::preview::Preview;
 use super::branch::{BranchRequest, build};
 use super::exit::{Exit, UsageError, VerbResult};
 use super::later::name_later;
@@ -108,7 +111,7 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
         dry_run: args.dry_run,
         ..RestoreRequest::new(side, &policy, &choice, &command)
     };
-    let form = OutcomeForm { json: args.json, undo: None, at: None };
+    let form = OutcomeForm { json: args.json, diff: args.diff, undo: None, at: None };
     let outcome = put_back(&snapshot, &request, &form, console)?;
     if !args.json {
         report_where_the_content_is(&snapshot, &outcome, console);
@@ -174,7 +177,7 @@ fn at(args: &Restore, time: Timestamp, console: &mut Console) -> VerbResult {
         dry_run: args.dry_run,
         ..RestoreRequest::new(Side::After, &policy, &choice, &command)
     };
-    let form = OutcomeForm { json: args.json, undo: None, at: Some(time) };
+    let form = OutcomeForm { json: args.json, diff: args.diff, undo: None, at: Some(time) };
     let outcome = put_back(&snapshot, &request, &form, console)?;
     Ok(if unknown.is_empty() { exit(&outcome) } else { Exit::Finding })
 }
@@ -208,6 +211,8 @@ impl Choice for AtTime<'_> {
 pub struct OutcomeForm<'a> {
     /// As JSON.
     pub json: bool,
+    /// What would be done, as a diff.
+    pub diff: bool,
     /// What is undone or redone, if that is what is done.
     pub undo: Option<UndoForm<'a>>,
     /// The time whose state is put back, if it is not that before or after a command.
@@ -244,7 +249,11 @@ pub fn put_back(
     if form.json {
         console.json(&RestoreJson { snapshot, request, form, outcome: &outcome })?;
     } else {
-        print(&outcome, request, form, console)?;
+        if form.diff && !outcome.is_refused {
+            print_diff(snapshot, request, &outcome, console)?;
+        } else {
+            print(&outcome, request, form, console)?;
+        }
         report_suppressed(snapshot, console);
     }
     Ok(outcome)
@@ -394,6 +403,20 @@ impl RestoreProgress for RestoreBar {
     }
 }
 
+/// Writes the diff of a plan, and what is not in it as messages.
+fn print_diff(
+    snapshot: &Snapshot,
+    request: &RestoreRequest,
+    plan: &RestoreOutcome,
+    console: &mut Console,
+) -> anyhow::Result<()> {
+    Preview::new(snapshot, request.wanted, plan)?.write(console)?;
+    let left = plan.left.iter().map(|(path, why)| format!("{}: {why}", printable(path)));
+    console.say_list(format_args!("left as they are:"), left.collect::<Vec<_>>().iter());
+    report_merged(plan, true, console);
+    Ok(())
+}
+
 fn print(
     outcome: &RestoreOutcome,
     request: &RestoreRequest,
@@ -491,7 +514,8 @@ fn lines<R: std::fmt::Display>(list: &[(Vec<u8>, R)]) -> String {
     list.iter().map(|(path, why)| format!("\n  {}: {why}", printable(path))).collect()
 }
 
-fn report_objections(outcome: &RestoreOutcome, dry_run: bool, console: &mut Console) {
+/// Says why nothing is changed.
+pub fn report_objections(outcome: &RestoreOutcome, dry_run: bool, console: &mut Console) {
     let start = if dry_run { "nothing would be changed" } else { "nothing was changed" };
     if !outcome.obstacles.is_empty() {
         console.say(format_args!("{start}, since this can't be put back:{}", lines(&outcome.obstacles)));

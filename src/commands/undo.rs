@@ -1,13 +1,16 @@
 //! `undo` and `redo`: restores of the library's recordings, chosen by what was done last.
 //!
 //! Several are undone as one, with one rescue. `restore.rs` reports the restore. Neighbours: `library::undone`, which
-//! says what is undone; `snapshot::net`, which makes one of several.
+//! says what is undone; `snapshot::net`, which makes one of several. `pick.rs` asks which paths.
+
+mod pick;
 
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
-use super::exit::{Exit, VerbResult};
+use self::pick::{Picked, pick};
+use super::exit::{Exit, UsageError, VerbResult};
 use super::later::{ChangedPaths, name_later};
 use super::log::{before_now, command_line, started};
 use super::open::{
@@ -17,7 +20,7 @@ use super::out::Console;
 use super::paths::{Exclusions, Selection, counted, live, quoted};
 use super::provide::provide;
 use super::restore::{
-    Chosen, OutcomeForm, RestoreBar, UndoForm, exit, limits, name_interrupted, policy, put_back,
+    Chosen, OutcomeForm, Preview, RestoreBar, UndoForm, exit, limits, name_interrupted, policy, put_back,
 };
 use crate::cli::{Redo, SessionAccess, Undo, UndoOptions};
 use crate::library::linked::ChangedFiles;
@@ -41,6 +44,9 @@ const NAMED: usize = 5;
 
 /// Runs `undo`.
 pub fn run(args: &Undo, console: &mut Console) -> VerbResult {
+    if args.interactive && !pick::is_possible(console) {
+        return Err(UsageError("undo -i asks at a terminal, and this is none".to_owned()).into());
+    }
     let Some(library) = Library::find()? else { return nothing("undo", console) };
     let history = Recordings::of(library)?;
     let UndoWords { recordings, mut paths, unknown } =
@@ -94,7 +100,7 @@ pub fn run(args: &Undo, console: &mut Console) -> VerbResult {
         return Ok(Exit::Finding);
     }
     provide(&mut net.snapshot, &args.options.extent.provide, Side::Before)?;
-    let exit = history.undo(&chosen, &net, &selection, &args.options, console)?;
+    let exit = history.undo(&chosen, &net, selection, args, console)?;
     console.say_list(
         format_args!("{} did not change these, which are left as they are:", ids.join(" ")),
         unchanged.iter(),
@@ -321,10 +327,11 @@ impl Recordings {
         &self,
         chosen: &[&Entry],
         Net { snapshot, breaks }: &Net,
-        selection: &Selection,
-        options: &UndoOptions,
+        selection: Selection,
+        args: &Undo,
         console: &mut Console,
     ) -> VerbResult {
+        let options = &args.options;
         introduce("undo", chosen, options, console)?;
         let ids: Vec<&str> = chosen.iter().map(|entry| entry.id.as_str()).collect();
         let newest = chosen.last().map(|entry| entry.time.as_str()).unwrap_or_default();
@@ -335,9 +342,26 @@ impl Recordings {
         let mut conflicts = self.changed_by_other_names(snapshot, later());
         conflicts.extend(breaks.iter().map(|one| (one.path.clone(), self.reason_of(one, chosen))));
         let known_links = known_links(snapshot, &self.library, &options.access);
+        let put = Put {
+            snapshot,
+            selection: &selection,
+            command: &[],
+            conflicts: &conflicts,
+            known_links: &known_links,
+        };
+        let picked = if args.interactive {
+            let plan = put.plan(options)?;
+            match pick(&plan, &Preview::new(snapshot, Side::Before, &plan)?, console)? {
+                Picked::All => None,
+                Picked::These(paths) => Some(Selection::of(paths)),
+                Picked::Nothing => return Ok(Exit::Finding),
+            }
+        } else {
+            None
+        };
+        let selection = picked.as_ref().unwrap_or(&selection);
         let command = command_of("undo", snapshot, &ids, selection, options)?;
-        let put =
-            Put { snapshot, selection, command: &command, conflicts: &conflicts, known_links: &known_links };
+        let put = Put { selection, command: &command, ..put };
         let way_back = Some("redo with: agent-snapshot redo".to_owned());
         let outcome = put.back(UndoForm { recordings: &ids, way_back }, options, console)?;
         if !outcome.is_whole() && outcome.interrupted.is_none() {
@@ -459,6 +483,14 @@ struct Put<'a> {
 }
 
 impl Put<'_> {
+    /// What would be done.
+    fn plan(&self, options: &UndoOptions) -> anyhow::Result<RestoreOutcome> {
+        self.with_request(options, |request| {
+            let request = RestoreRequest { dry_run: true, ..*request };
+            Ok(run::run(self.snapshot, &request, &RestoreBar::default())?)
+        })
+    }
+
     /// Does it, unless it is only to be planned, and reports it.
     fn back(
         &self,
@@ -466,7 +498,7 @@ impl Put<'_> {
         options: &UndoOptions,
         console: &mut Console,
     ) -> anyhow::Result<RestoreOutcome> {
-        let form = OutcomeForm { json: options.json, undo: Some(undo), at: None };
+        let form = OutcomeForm { json: options.json, diff: options.diff, undo: Some(undo), at: None };
         self.with_request(options, |request| put_back(self.snapshot, request, &form, console))
     }
 
@@ -532,9 +564,11 @@ fn introduce(
         return Ok(());
     }
     for entry in entries.iter().rev().take(NAMED) {
-        writeln!(console, "{what} {}: {}", entry.id, command_line(entry))?;
+        let line = format!("{what} {}: {}", entry.id, command_line(entry));
+        // The diff is all of the result.
+        if options.diff { console.say(format_args!("{line}")) } else { writeln!(console, "{line}")? }
     }
-    if entries.len() > NAMED {
+    if entries.len() > NAMED && !options.diff {
         writeln!(console, "{what} {} more", entries.len() - NAMED)?;
     }
     Ok(())

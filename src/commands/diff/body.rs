@@ -80,13 +80,18 @@ impl DiffBody {
             }
         };
         let (old, new) = (load(entry.old)?, load(entry.new)?);
+        Ok(DiffBody::of_bytes(entry, old, new))
+    }
+
+    /// Compares the bytes of both sides of `entry`.
+    pub fn of_bytes(entry: &DiffEntry, old: Vec<u8>, new: Vec<u8>) -> DiffBody {
         // As in Git, but to the end of the file, since patch(1) takes no line with a NUL byte.
         let kind = match () {
             () if entry.both().is_some() && old == new => DiffKind::Same,
             () if old.contains(&0) || new.contains(&0) => DiffKind::Binary,
             () => DiffKind::Text,
         };
-        Ok(DiffBody { kind, old: Some(old), new: Some(new) })
+        DiffBody { kind, old: Some(old), new: Some(new) }
     }
 }
 

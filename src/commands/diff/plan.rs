@@ -239,7 +239,8 @@ fn is_told(kind: FileType) -> bool {
     matches!(kind, FileType::File | FileType::Symlink)
 }
 
-fn half<'s>(name: &'s [u8], record: &'s FileRecord, side: Side) -> Option<DiffSide<'s>> {
+/// A side of an entry; none if the state is one that a patch can't tell.
+pub fn half<'s>(name: &'s [u8], record: &'s FileRecord, side: Side) -> Option<DiffSide<'s>> {
     let present = state(record, side).present()?;
     let mode = match present.file_type {
         FileType::File if present.mode & 0o100 != 0 => 0o100_755,
