@@ -5,6 +5,7 @@
 
 mod pick;
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
@@ -23,6 +24,7 @@ use super::restore::{
     Chosen, OutcomeForm, Preview, RestoreBar, UndoForm, exit, limits, name_interrupted, policy, put_back,
 };
 use crate::cli::{Redo, SessionAccess, Undo, UndoOptions};
+use crate::library::index::{IndexedPath, PathIndex};
 use crate::library::linked::ChangedFiles;
 use crate::library::log::{EntryState, is_at_or_below};
 use crate::library::scope::changes_any;
@@ -170,13 +172,14 @@ struct Recordings {
     /// The oldest first.
     entries: Vec<Entry>,
     undone: UndoneRecordings,
+    index: OnceCell<PathIndex>,
 }
 
 impl Recordings {
     fn of(library: Library) -> anyhow::Result<Recordings> {
         let entries = library.entries()?;
         let undone = UndoneRecordings::of(&library)?;
-        Ok(Recordings { library, entries, undone })
+        Ok(Recordings { library, entries, undone, index: OnceCell::new() })
     }
 
     /// Whether a recording can be undone, and that would change something.
@@ -243,8 +246,13 @@ impl Recordings {
     fn changed_one(&self, entry: &Entry, paths: &[Vec<u8>], counts: impl Fn(&[u8]) -> bool) -> bool {
         let is_one =
             |changed: &[u8]| paths.iter().any(|path| is_at_or_below(changed, path)) && counts(changed);
-        paths.iter().any(|path| entry.may_change(path))
-            && changes_any(&self.library.directory_of(&entry.id), is_one)
+        // Without the index, each that may have is opened.
+        let index = self.index.get_or_init(|| PathIndex::read(self.library.root()).unwrap_or_default());
+        let may_have_changed = |path: &Vec<u8>| {
+            let path_and_below = IndexedPath::with_all_below(path);
+            entry.may_change(path) && index.may_have_changed(&entry.id, path_and_below) != Some(false)
+        };
+        paths.iter().any(may_have_changed) && changes_any(&self.library.directory_of(&entry.id), is_one)
     }
 
     /// The recordings that were named, the oldest first; none if one of them can't be undone.
