@@ -141,8 +141,9 @@ pub fn part(
     is_enough: impl Fn(&[Value]) -> bool,
     console: &mut Console,
 ) -> anyhow::Result<(Value, Option<usize>)> {
-    let snapshot = open_or_session(args.snap.as_deref(), &args.access, console)?;
-    let selection = Selection::new(&snapshot, &args.paths)?;
+    let paths = [&args.paths[..], &args.after];
+    let (snapshot, paths) = open_with_paths(args.snap.as_deref(), paths, &args.access, console)?;
+    let selection = Selection::new(&snapshot, &paths)?;
     let base = base.unwrap_or(b"/");
     let plan = DiffPlan::new(&snapshot, &selection, base);
     let contents = Contents::new(&snapshot);

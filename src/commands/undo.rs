@@ -15,7 +15,8 @@ use super::exit::{Exit, UsageError, VerbResult};
 use super::later::{ChangedPaths, name_later};
 use super::log::{before_now, command_line, started};
 use super::open::{
-    UndoWords, check_confined, exists, find_whole_recording, known_links, open_net, open_net_of, scope, undo_words,
+    UndoWords, check_confined, exists, find_whole_recording, known_links, open_net, open_net_of, scope,
+    undo_words,
 };
 use super::out::Console;
 use super::paths::{Exclusions, Selection, counted, live, quoted};

@@ -172,7 +172,11 @@ fn agents_are_set_up_upgraded_and_given_back() {
         let done: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
         assert_same(&package.settings(), &before);
         // Codex has two files, and two projects have settings.
-        assert_eq!(done["taken_back"].as_array().unwrap().len(), AGENTS.len() + 1 + 2 + SERVERS.len(), "{done:#}");
+        assert_eq!(
+            done["taken_back"].as_array().unwrap().len(),
+            AGENTS.len() + 1 + 2 + SERVERS.len(),
+            "{done:#}"
+        );
         assert_eq!(done["failed"], json!([]));
         assert!(!package.place.home.join(".local/share/agent-snapshot").exists(), "{done:#}");
         assert!(Path::new(done["library"].as_str().unwrap()).join("snapshots").exists(), "{done:#}");

@@ -1,5 +1,6 @@
 //! The tools that change files: a plan first, and with its digest what it says.
 
+use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -29,6 +30,9 @@ pub struct UndoInput {
     #[serde(default)]
     #[schemars(with = "String")]
     since: Option<String>,
+    /// Only these paths and what is beneath them; alone, of the newest recording that changed one of them
+    #[serde(default)]
+    paths: Vec<String>,
     /// Also the later recordings that changed the same paths
     #[serde(default)]
     with_later: bool,
@@ -49,7 +53,8 @@ pub struct UndoInput {
 
 /// Plans an undo, or carries it out.
 pub fn undo(project: &Project, input: UndoInput) -> anyhow::Result<Value> {
-    let UndoInput { recordings, last, since, with_later, skip_conflicts, digest, offset, limit } = input;
+    let UndoInput { recordings, last, since, paths, with_later, skip_conflicts, digest, offset, limit } =
+        input;
     let (since, digest) = (given(since), given(digest));
     let ways = [!recordings.is_empty(), last.is_some(), since.is_some()];
     if ways.iter().filter(|is_given| **is_given).count() > 1 {
@@ -59,14 +64,17 @@ pub fn undo(project: &Project, input: UndoInput) -> anyhow::Result<Value> {
         recordings: recordings.into_iter().map(PathBuf::from).collect(),
         number: last,
         since: since.as_deref().map(duration).transpose().map_err(UsageError)?,
+        paths: paths.iter().map(OsString::from).collect(),
         with_later,
         options: undo_options(project, skip_conflicts, true),
+        ..Undo::default()
     };
     let plan = collect(|console| undo::run(&chosen, console))?;
     plan_or_apply(plan, digest.as_deref(), offset, limit, |ids| {
         let options = undo_options(project, skip_conflicts, false);
         let recordings = ids.into_iter().map(PathBuf::from).collect();
-        let planned = Undo { recordings, options, ..Undo::default() };
+        let paths = paths.iter().map(OsString::from).collect();
+        let planned = Undo { recordings, paths, options, ..Undo::default() };
         collect(|console| undo::run(&planned, console))
     })
 }
@@ -115,6 +123,7 @@ fn undo_options(project: &Project, skip_conflicts: bool, dry_run: bool) -> UndoO
         dry_run,
         access: project.access(),
         json: true,
+        ..UndoOptions::default()
     }
 }
 
