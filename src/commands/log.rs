@@ -132,8 +132,7 @@ fn select(args: &Log, scope: &Scope, library: &Library) -> anyhow::Result<(Vec<E
                 continue;
             }
         }
-        let is_quiet = !entry.changes.any() && entry.state == EntryState::Ended && !entry.incomplete;
-        if is_quiet && !args.reads {
+        if is_quiet(&entry) && !args.reads {
             rest.unchanged += 1;
         } else if newer > 0 {
             newer -= 1;
@@ -144,6 +143,11 @@ fn select(args: &Log, scope: &Scope, library: &Library) -> anyhow::Result<(Vec<E
         }
     }
     Ok((listed, rest))
+}
+
+/// Whether a recording changed nothing, and there is nothing else to tell of it.
+pub fn is_quiet(entry: &Entry) -> bool {
+    !entry.changes.any() && entry.state == EntryState::Ended && !entry.incomplete
 }
 
 /// The moment that was this long ago.

@@ -114,7 +114,8 @@ pub struct Collected {
 pub struct Console<'a> {
     result: BufWriter<Box<dyn Write + 'a>>,
     messages: Box<dyn Write + 'a>,
-    is_standard: bool,
+    /// Whether these are the standard streams.
+    pub is_standard: bool,
     collected: Option<&'a mut Collected>,
     /// What the result is shown on.
     pub format: OutputFormat,

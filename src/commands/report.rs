@@ -3,7 +3,7 @@
 //! `model.rs` has what is told of a recording, `diffs.rs` the diffs of its changes. `page.rs` makes the page of it, from
 //! `page.html`, `page.css` and `page.js`, and `markdown.rs` the Markdown.
 
-mod diffs;
+pub mod diffs;
 mod markdown;
 mod model;
 mod page;

@@ -237,7 +237,8 @@ pub fn put_back(
     // Several threads read large contents, and hand them on.
     sys::keep_large_buffers();
     sys::share_one_arena();
-    let outcome = run::run(snapshot, request, &RestoreBar::default())?;
+    let bar = RestoreBar { is_hidden: !console.is_standard, ..RestoreBar::default() };
+    let outcome = run::run(snapshot, request, &bar)?;
     if let Some(interrupted) = &outcome.interrupted {
         name_interrupted(interrupted, console);
         if form.json {
@@ -381,17 +382,22 @@ impl Choice for Chosen<'_> {
 
 /// The bar of the current phase.
 #[derive(Default)]
-pub struct RestoreBar(Mutex<Option<ProgressBar>>);
+pub struct RestoreBar {
+    bar: Mutex<Option<ProgressBar>>,
+    is_hidden: bool,
+}
 
 impl RestoreBar {
     fn with(&self, work: impl FnOnce(&mut Option<ProgressBar>)) {
-        work(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        work(&mut self.bar.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
 impl RestoreProgress for RestoreBar {
     fn start(&self, what: &'static str, len: usize) {
-        self.with(|bar| *bar = Some(progress::bar(what, len)));
+        if !self.is_hidden {
+            self.with(|bar| *bar = Some(progress::bar(what, len)));
+        }
     }
 
     fn tick(&self) {

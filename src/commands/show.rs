@@ -13,6 +13,7 @@ mod network;
 mod processes;
 mod rows;
 
+pub use self::git::{GitChanges, git_changes};
 pub use self::header::{left_out, moment, repositories, status};
 pub use self::list::{Filter, ListedPath, PathGroup, PathGroups};
 pub use self::network::{AddressUse, address_text, address_uses, contacted};

@@ -45,12 +45,39 @@ use crate::snapshot::{Snapshot, printable};
 /// How many recordings are named before the rest is only counted.
 const NAMED: usize = 5;
 
+/// What an undo or redo is of, and what came of it, or would.
+pub struct Performed {
+    /// The recordings, the oldest first.
+    pub recordings: Vec<Entry>,
+    /// What came of the restore.
+    pub outcome: RestoreOutcome,
+    /// Whether it was asked for paths, too, that the recordings had not changed.
+    lacks_paths: bool,
+}
+
 /// Runs `undo`.
 pub fn run(args: &Undo, console: &mut Console) -> VerbResult {
+    Ok(status(undo(args, console)?))
+}
+
+/// Runs `redo`.
+pub fn run_redo(args: &Redo, console: &mut Console) -> VerbResult {
+    Ok(status(redo(args, console)?))
+}
+
+fn status(performed: Option<Performed>) -> Exit {
+    match performed {
+        Some(Performed { outcome, lacks_paths: false, .. }) => exit(&outcome),
+        _ => Exit::Finding,
+    }
+}
+
+/// Undoes what the options choose; none if there is nothing that can be undone, which is said.
+pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Performed>> {
     if args.interactive && !pick::is_possible(console) {
         return Err(UsageError("undo -i asks at a terminal, and this is none".to_owned()).into());
     }
-    let Some(library) = Library::find()? else { return nothing("undo", console) };
+    let Some(library) = Library::find()? else { return Ok(nothing("undo", console)) };
     let history = Recordings::of(library)?;
     let UndoWords { recordings, mut paths, unknown } =
         undo_words(&args.recordings, &args.options.access, console)?;
@@ -64,7 +91,7 @@ pub fn run(args: &Undo, console: &mut Console) -> VerbResult {
     } else {
         match history.named(recordings, console) {
             Some(chosen) => chosen,
-            None => return Ok(Exit::Finding),
+            None => return Ok(None),
         }
     };
     let is_path = match paths.first() {
@@ -100,15 +127,15 @@ pub fn run(args: &Undo, console: &mut Console) -> VerbResult {
             ),
             unchanged.iter(),
         );
-        return Ok(Exit::Finding);
+        return Ok(None);
     }
     provide(&mut net.snapshot, &args.options.extent.provide, Side::Before)?;
-    let exit = history.undo(&chosen, &net, selection, args, console)?;
+    let performed = history.undo(&chosen, &net, selection, args, console)?;
     console.say_list(
         format_args!("{} did not change these, which are left as they are:", ids.join(" ")),
         unchanged.iter(),
     );
-    Ok(if unchanged.is_empty() { exit } else { Exit::Finding })
+    Ok(performed.map(|performed| Performed { lacks_paths: !unchanged.is_empty(), ..performed }))
 }
 
 /// The paths of a snapshot that are undone if these are named, and those of them at which it has changed nothing.
@@ -137,16 +164,16 @@ fn select(snapshot: &Snapshot, paths: &[OsString]) -> anyhow::Result<(Selection,
     Ok((Selection::of(selected), unchanged))
 }
 
-/// Runs `redo`.
-pub fn redo(args: &Redo, console: &mut Console) -> VerbResult {
-    let Some(library) = Library::find()? else { return nothing("redo", console) };
+/// Redoes what the options choose; none if there is nothing that can be redone, which is said.
+pub fn redo(args: &Redo, console: &mut Console) -> anyhow::Result<Option<Performed>> {
+    let Some(library) = Library::find()? else { return Ok(nothing("redo", console)) };
     let history = Recordings::of(library)?;
     let undone = match &args.recording {
         Some(word) => {
             let id = find_whole_recording(word, &args.options.access)?.id;
             let Some(undone) = history.undone.all_of(&id) else {
                 console.say(format_args!("{id} is not undone: there is nothing to redo"));
-                return Ok(Exit::Finding);
+                return Ok(None);
             };
             undone
         }
@@ -308,14 +335,14 @@ impl Recordings {
     }
 
     /// Says that there is nothing to do, unless something was interrupted.
-    fn nothing(&self, what: &str, console: &mut Console) -> VerbResult {
-        match interrupted_in(&self.library.snapshots())?.first() {
+    fn nothing(&self, what: &str, console: &mut Console) -> anyhow::Result<Option<Performed>> {
+        Ok(match interrupted_in(&self.library.snapshots())?.first() {
             Some(rescue) => {
                 name_interrupted(rescue, console);
-                Ok(Exit::Finding)
+                None
             }
             None => nothing(what, console),
-        }
+        })
     }
 
     /// Refuses recordings of another session, or writes down that they are used.
@@ -339,7 +366,7 @@ impl Recordings {
         selection: Selection,
         args: &Undo,
         console: &mut Console,
-    ) -> VerbResult {
+    ) -> anyhow::Result<Option<Performed>> {
         let options = &args.options;
         introduce("undo", chosen, options, console)?;
         let ids: Vec<&str> = chosen.iter().map(|entry| entry.id.as_str()).collect();
@@ -363,7 +390,7 @@ impl Recordings {
             match pick(&plan, &Preview::new(snapshot, Side::Before, &plan)?, console)? {
                 Picked::All => None,
                 Picked::These(paths) => Some(Selection::of(paths)),
-                Picked::Nothing => return Ok(Exit::Finding),
+                Picked::Nothing => return Ok(None),
             }
         } else {
             None
@@ -380,10 +407,16 @@ impl Recordings {
                 console.say(format_args!("agent-snapshot undo --with-later {ids} undoes those, too"));
             }
         }
-        Ok(exit(&outcome))
+        let recordings = chosen.iter().copied().cloned().collect();
+        Ok(Some(Performed { recordings, outcome, lacks_paths: false }))
     }
 
-    fn redo(&self, undone: &Undone, options: &UndoOptions, console: &mut Console) -> VerbResult {
+    fn redo(
+        &self,
+        undone: &Undone,
+        options: &UndoOptions,
+        console: &mut Console,
+    ) -> anyhow::Result<Option<Performed>> {
         let ids = self.undone.with(undone);
         let entries: Vec<&Entry> =
             self.entries.iter().filter(|entry| ids.contains(&entry.id.as_str())).collect();
@@ -396,7 +429,7 @@ impl Recordings {
                 "nothing was changed, since this would also redo {gone}, which {are} no longer in the library \
                  (--force does it)"
             ));
-            return Ok(Exit::Finding);
+            return Ok(None);
         }
         introduce("redo", &entries, options, console)?;
         let Net { mut snapshot, breaks } = open_net(undone.rescues.iter().cloned(), console)?;
@@ -422,7 +455,8 @@ impl Recordings {
             let is_later = |entry: &&Entry| entry.changes.any() && entry.time > undone.at;
             name_later(&snapshot, self.entries.iter().filter(is_later), &self.library, console);
         }
-        Ok(exit(&outcome))
+        let recordings = entries.into_iter().cloned().collect();
+        Ok(Some(Performed { recordings, outcome, lacks_paths: false }))
     }
 
     /// The paths of files that later recordings have changed by other names, and who did.
@@ -557,9 +591,9 @@ pub fn take_back(rescue: &Snapshot) -> anyhow::Result<RestoreOutcome> {
     Ok(run::run(rescue, &request, &RestoreBar::default())?)
 }
 
-fn nothing(what: &str, console: &mut Console) -> VerbResult {
+fn nothing(what: &str, console: &mut Console) -> Option<Performed> {
     console.say(format_args!("there is nothing to {what} here (agent-snapshot log lists what was recorded)"));
-    Ok(Exit::Finding)
+    None
 }
 
 /// Says what is undone or redone, the newest first.

@@ -107,7 +107,7 @@ pub fn redo(project: &Project, input: RedoInput) -> anyhow::Result<Value> {
     let RedoInput { recording, skip_conflicts, digest, offset, limit } = input;
     let run = |recording: Option<PathBuf>, is_plan| {
         let args = Redo { recording, options: undo_options(project, skip_conflicts, is_plan) };
-        collect(|console| undo::redo(&args, console))
+        collect(|console| undo::run_redo(&args, console))
     };
     let plan = run(given(recording).map(PathBuf::from), true)?;
     // Those that were undone with it are redone with it.

@@ -35,7 +35,8 @@ pub struct PathDiff {
 }
 
 impl PathDiff {
-    fn note(text: impl Into<String>) -> PathDiff {
+    /// Only a reason.
+    pub fn note(text: impl Into<String>) -> PathDiff {
         PathDiff { lines: None, hunks: String::new(), note: Some(text.into()) }
     }
 }
