@@ -328,6 +328,8 @@ pub enum Verb {
     Session(Session),
     /// List the recordings of the library, the newest first
     Log(Log),
+    /// Look through the recordings on a terminal: diffs, histories of files, undo and redo
+    Ui(Ui),
     /// Undo the last command of the library that changed something, or others
     Undo(Undo),
     /// Redo what was undone last
@@ -499,6 +501,19 @@ pub struct Log {
     pub json: bool,
 }
 
+#[derive(Debug, Clone, Args)]
+pub struct Ui {
+    /// Everything, not only what was recorded in, or changed something in, this Git working tree or directory
+    #[arg(long)]
+    pub all: bool,
+    /// Also commands that changed nothing
+    #[arg(long)]
+    pub reads: bool,
+    /// Whose recordings.
+    #[command(flatten)]
+    pub access: SessionAccess,
+}
+
 #[derive(Debug, Args)]
 pub struct History {
     /// The path; of a directory, what is beneath it counts
@@ -615,7 +630,7 @@ pub struct RestoreExtent {
 }
 
 // Which session's recordings a verb may see.
-#[derive(Debug, Args, Default)]
+#[derive(Debug, Args, Default, Clone)]
 pub struct SessionAccess {
     /// Only the recordings of this session, wherever they are; without ID of the one that this is run in [env:
     /// AGENT_SNAPSHOT_SESSION]

@@ -48,6 +48,7 @@ pub mod show;
 pub mod stats;
 #[cfg(test)]
 mod testing;
+pub mod ui;
 pub mod undo;
 mod uninstall;
 mod usage;
@@ -101,6 +102,7 @@ fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
         Verb::Recall(args) => recall::run(&args, console),
         Verb::Session(args) => Ok(session::run(args)),
         Verb::Log(args) => log::run(&args, console),
+        Verb::Ui(args) => ui::run(&args, console),
         Verb::Undo(args) => undo::run(&args, console),
         Verb::Redo(args) => redo::run(&args, console),
         Verb::History(args) => history::run(&args, console),

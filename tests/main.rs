@@ -27,5 +27,6 @@ mod sparse;
 mod support;
 mod tables;
 mod truth;
+mod ui;
 mod undo;
 mod untrusted_input;

@@ -2,9 +2,11 @@
 
 mod bundle;
 mod debian;
+mod many;
 mod namespace;
 mod place;
 mod process;
+mod screen;
 mod terminal;
 mod tree;
 mod user;
@@ -21,12 +23,14 @@ use agent_snapshot::trace::syscalls;
 
 pub use bundle::{States, commit, file_record, header, make_bundle, records};
 pub use debian::debian;
+pub use many::multiply;
 pub use namespace::{Namespace, unshare_mounts};
 pub use place::{Place, Run, SmallFilesystem};
 pub use process::{
     PATIENCE, command_of, descendants, kill, open_pty, trace_program, trace_restore, trace_verb, traced_by,
     tracer_of, wait,
 };
+pub use screen::Screen;
 pub use terminal::Terminal;
 pub use tree::{Entry, Tree, assert_same, describe, describe_recorded, scan, scan_without};
 pub use user::{NOBODY, User, give_away, is_root, needs_root};

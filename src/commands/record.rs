@@ -50,6 +50,7 @@ use crate::trace::sys;
 
 use channel::{CommandEnd, RecordingOutcome};
 use descriptors::fill_standard_streams;
+pub use descriptors::wait_readable;
 use front::{Ending, Front};
 pub use recalling::RecallRequest;
 use recalling::{Prepared, Recalling};

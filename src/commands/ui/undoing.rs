@@ -1,0 +1,128 @@
+//! An undo or redo as it is asked for and shown: what it is of, what stands in its way, what it changes.
+
+use super::super::log::command_line;
+use super::super::out::{Collected, Console};
+use super::super::paths::number_of_paths;
+use super::super::undo::{Performed, redo, undo};
+use super::detail::{Line, LineKind};
+use crate::cli::{Redo, RestoreExtent, SessionAccess, Undo, UndoOptions};
+use crate::restore::outcome::{PathChange, RestoreOutcome};
+use crate::snapshot::printable;
+
+/// An undo or redo that is asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the options of `undo` have these names")]
+pub struct UndoRequest {
+    /// The recordings; none to redo what was undone last.
+    pub ids: Vec<String>,
+    pub is_redo: bool,
+    pub force: bool,
+    pub skip_conflicts: bool,
+    pub no_git: bool,
+    pub with_later: bool,
+    /// Whether only the plan is wanted.
+    pub dry_run: bool,
+}
+
+impl UndoRequest {
+    /// What is done.
+    pub fn verb(&self) -> &'static str {
+        if self.is_redo { "redo" } else { "undo" }
+    }
+}
+
+/// What came of it, or would.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct UndoReport {
+    /// What it is of, what is said, and the changes.
+    pub lines: Vec<Line>,
+    /// The changes in one sentence.
+    pub summary: String,
+    /// Whether it was asked for more than a plan.
+    pub is_done: bool,
+    /// Whether this is a plan that is not refused.
+    pub can_be_done: bool,
+    /// Whether something that has changed since stands in its way.
+    pub has_conflicts: bool,
+    /// Whether all was done, and nothing is to be said of it.
+    pub is_plain: bool,
+}
+
+/// Plans or does it.
+pub fn perform(request: &UndoRequest, access: &SessionAccess, is_of_all: bool) -> anyhow::Result<UndoReport> {
+    let mut collected = Collected::default();
+    let mut console = Console::collecting(&mut collected);
+    let extent = RestoreExtent {
+        force: request.force,
+        skip_conflicts: request.skip_conflicts,
+        no_git: request.no_git,
+        ..RestoreExtent::default()
+    };
+    let options = UndoOptions {
+        all: is_of_all,
+        extent,
+        dry_run: request.dry_run,
+        access: access.clone(),
+        ..UndoOptions::default()
+    };
+    let mut ids = request.ids.iter().map(Into::into);
+    let performed = if request.is_redo {
+        redo(&Redo { recording: ids.next(), options }, &mut console)
+    } else {
+        let with_later = request.with_later;
+        undo(&Undo { recordings: ids.collect(), with_later, options, ..Undo::default() }, &mut console)
+    };
+    drop(console);
+    Ok(report(request, performed?.as_ref(), &collected.messages))
+}
+
+fn report(request: &UndoRequest, performed: Option<&Performed>, messages: &[String]) -> UndoReport {
+    let verb = request.verb();
+    let mut report = UndoReport { is_done: !request.dry_run, ..UndoReport::default() };
+    let recordings = performed.iter().flat_map(|performed| performed.recordings.iter().rev());
+    report.lines.extend(
+        recordings.map(|entry| {
+            Line::new(LineKind::Heading, format!("{verb} {}: {}", entry.id, command_line(entry)))
+        }),
+    );
+    let said = messages.iter().flat_map(|said| said.lines());
+    let said: Vec<Line> = said.map(|line| Line::new(LineKind::Note, line)).collect();
+    let Some(Performed { outcome, .. }) = performed else { return UndoReport { lines: said, ..report } };
+    let side = if request.is_redo { "after" } else { "before" };
+    let state = format!("the state {side} the command");
+    report.summary = match outcome.changes.len() {
+        0 => format!("{} at {state} already", number_of_paths(outcome.at_wanted)),
+        count if request.dry_run => format!("{} would be put back to {state}", number_of_paths(count)),
+        count => format!("{} put back to {state}", number_of_paths(count)),
+    };
+    report.has_conflicts = !outcome.conflicts.is_empty();
+    report.can_be_done = request.dry_run && !outcome.is_refused;
+    report.is_plain = !request.dry_run && outcome.is_whole() && said.is_empty();
+    // What is refused is said.
+    if !outcome.is_refused {
+        report.lines.push(Line::new(LineKind::Heading, report.summary.clone()));
+    }
+    report.lines.extend(said);
+    if !outcome.is_refused {
+        report.lines.extend(changes(outcome));
+    }
+    report
+}
+
+fn changes(outcome: &RestoreOutcome) -> impl Iterator<Item = Line> {
+    let changes = outcome.changes.iter().map(|(path, change)| {
+        let (kind, word) = match change {
+            PathChange::Create => (LineKind::Added, "create"),
+            PathChange::HardLink => (LineKind::Added, "hard link"),
+            PathChange::Remove => (LineKind::Removed, "remove"),
+            PathChange::WriteInPlace => (LineKind::Plain, "write"),
+            PathChange::Replace | PathChange::Attributes => (LineKind::Plain, change.name()),
+        };
+        Line::new(kind, format!("{word:10} {}", printable(path)))
+    });
+    let left = outcome
+        .left
+        .iter()
+        .map(|(path, why)| Line::new(LineKind::Note, format!("{:10} {}: {why}", "left", printable(path))));
+    changes.chain(left)
+}
