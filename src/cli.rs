@@ -772,12 +772,12 @@ pub struct Attest {
 
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "agent-snapshot export [OPTIONS] <SNAP> <FILE|->\n       agent-snapshot export [OPTIONS] --tables <DIR> <SNAP>...|--all"
+    override_usage = "agent-snapshot export [OPTIONS] <SNAP> <FILE|->\n       agent-snapshot export [OPTIONS] --tables <DIR> <SNAP>...|--all|--compact"
 )]
 pub struct Export {
     /// The snapshot: @ (the newest), @~1, an identifier or its beginning, a name, or a directory; and the archive: a name
     /// that ends in .tar, .tar.gz or .tar.zst, or - for standard output. With --tables: one snapshot or several
-    #[arg(value_name = "SNAP", required_unless_present = "all")]
+    #[arg(value_name = "SNAP", required_unless_present_any = ["all", "compact"])]
     pub snaps: Vec<PathBuf>,
     /// Compression of the archive [default: by the name; of standard output: none]
     #[arg(long, value_enum)]
@@ -797,6 +797,9 @@ pub struct Export {
     /// All recordings of the library
     #[arg(long, conflicts_with = "snaps", requires = "tables")]
     pub all: bool,
+    /// Join the small files that earlier exports have left, while others may read them
+    #[arg(long, conflicts_with_all = ["snaps", "all"], requires = "tables")]
+    pub compact: bool,
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,

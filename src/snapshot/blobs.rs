@@ -28,6 +28,8 @@ use crate::fs::Signature;
 
 mod groups;
 
+pub(crate) use groups::io_error;
+
 /// How much is read of a sparse file at once, a multiple of the block.
 const SPARSE_STEP: usize = 1 << 20;
 

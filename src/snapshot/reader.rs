@@ -19,6 +19,7 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use self::blob_reader::BlobReader;
+pub(crate) use self::blob_reader::catch_panic;
 use self::checks::Wanted;
 use super::blobs::{BlobWriter, CHUNK, END_BYTES};
 use super::error::{Error, printable};

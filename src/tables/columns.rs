@@ -1,7 +1,7 @@
 //! The columns of the tables, each named as the key of the manifest that it is made of.
 //!
 //! Bytes are text as in the manifest; where they are not UTF-8, a column `..._bytes` has them. `docs/format.md` has the
-//! meaning of each column. Neighbour: `writer.rs` makes files of them.
+//! meaning of each column. Neighbours: `schema.rs` has their types, `writer.rs` makes files of them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,8 +9,10 @@ use std::slice;
 
 use jiff::{SignedDuration, Timestamp};
 use parquet::errors::ParquetError;
+use parquet::schema::types::TypePtr;
 
-use super::writer::{Column, Kind, Shape, Value, file};
+use super::schema::{Column, Kind, Shape, Value, schema};
+use super::writer::TableFile;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::compare::{content_id, state};
@@ -19,6 +21,9 @@ use crate::snapshot::{
     Error, FileRecord, GitRepository, GitStatus, Header, NetworkAddress, NetworkUse, Operation, Operations,
     PathUse, Present, RecordedProcess, State, printable,
 };
+
+/// The column of each table that has the identifier of the recording.
+pub const RECORDING: &str = "recording";
 
 /// A recording as rows.
 pub struct Subject<'s> {
@@ -103,16 +108,35 @@ impl<'s> Subject<'s> {
         })
     }
 
-    /// The file of one of [`TABLES`](super::TABLES), and how many rows it has.
-    pub fn file(&self, table: &str) -> Result<(Vec<u8>, usize), ParquetError> {
-        Ok(match table {
-            "recordings" => (file(&recordings(), slice::from_ref(&self.recording), Some("recording"))?, 1),
-            "files" => (file(&files(), &self.files, Some("path"))?, self.files.len()),
-            "processes" => (file(&processes(), &self.processes, None)?, self.processes.len()),
-            "network" => (file(&network(), &self.network, None)?, self.network.len()),
-            _ => return Err(ParquetError::General(format!("no table {table}"))),
-        })
+    /// Adds the rows of one of [`TABLES`](super::TABLES) to its file, and returns how many there are.
+    pub fn write(&self, table: &str, file: &mut TableFile) -> Result<usize, Error> {
+        match table {
+            "recordings" => push_all(file, &recordings(), slice::from_ref(&self.recording)),
+            "files" => push_all(file, &files(), &self.files),
+            "processes" => push_all(file, &processes(), &self.processes),
+            _ => push_all(file, &network(), &self.network),
+        }
     }
+}
+
+fn push_all<R>(file: &mut TableFile, columns: &[Column<R>], rows: &[R]) -> Result<usize, Error> {
+    rows.iter().try_for_each(|row| file.push(columns, row))?;
+    Ok(rows.len())
+}
+
+/// The schema of one of [`TABLES`](super::TABLES).
+pub fn schema_of(table: &str) -> Result<TypePtr, ParquetError> {
+    match table {
+        "recordings" => schema(&recordings()),
+        "files" => schema(&files()),
+        "processes" => schema(&processes()),
+        _ => schema(&network()),
+    }
+}
+
+/// The column by which one of [`TABLES`](super::TABLES) is sorted: what statements about it compare.
+pub fn key_of(table: &str) -> &'static str {
+    if table == "files" { "path" } else { RECORDING }
 }
 
 /// A time as RFC 3339 has it, from 1970 on.
@@ -177,7 +201,7 @@ fn recordings<'s>() -> Vec<Column<RecordingRow<'s>>> {
     use Kind::*;
     use Shape::*;
     vec![
-        column("recording", Text, One, |row| (&row.header.id).into()),
+        column(RECORDING, Text, One, |row| (&row.header.id).into()),
         column("name", Text, OneOrNull, |row| row.header.name.as_ref().into()),
         column("session", Text, OneOrNull, |row| row.header.session.as_ref().into()),
         column("tool_version", Text, One, |row| (&row.header.tool.version).into()),
@@ -243,7 +267,7 @@ fn files<'s>() -> Vec<Column<FileRow<'s>>> {
     use Kind::*;
     use Shape::*;
     let path: Vec<Column<FileRow<'s>>> = vec![
-        column("recording", Text, One, |row| row.recording.into()),
+        column(RECORDING, Text, One, |row| row.recording.into()),
         column("path", Text, One, |row| text(&row.record.path)),
         column("path_bytes", Bytes, OneOrNull, |row| bytes(Some(&row.record.path))),
         column("effect", Text, OneOrNull, |row| effect(PathEffect::of(row.record)).into()),
@@ -367,7 +391,7 @@ fn processes<'s>() -> Vec<Column<ProcessRow<'s>>> {
     use Kind::*;
     use Shape::*;
     vec![
-        column("recording", Text, One, |row| row.recording.into()),
+        column(RECORDING, Text, One, |row| row.recording.into()),
         column("process", Integer, One, |row| row.process.id.into()),
         column("parent", Integer, OneOrNull, |row| row.process.parent.into()),
         column("pid", Integer, One, |row| row.process.pid.into()),
@@ -392,7 +416,7 @@ fn network<'s>() -> Vec<Column<NetworkRow<'s>>> {
     use Kind::*;
     use Shape::*;
     vec![
-        column("recording", Text, One, |row| row.recording.into()),
+        column(RECORDING, Text, One, |row| row.recording.into()),
         column("process", Integer, One, |row| row.used.process.into()),
         column("operation", Text, One, |row| row.used.operation.name().into()),
         column("family", Text, One, |row| row.used.address.family().into()),

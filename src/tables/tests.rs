@@ -4,6 +4,9 @@ use std::sync::Arc;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::{Field, Row};
 
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use super::reader::TableReader;
 use super::*;
 use crate::snapshot::samples::{created, header, present};
 use crate::snapshot::{
@@ -27,14 +30,33 @@ fn process(id: u32, exe: &str, argv: &[&[u8]]) -> RecordedProcess {
     }
 }
 
+/// The files of a table that readers see.
+fn files_of(directory: &Path, table: &str) -> Vec<PathBuf> {
+    let files = walkdir::WalkDir::new(directory.join(format!("table={table}"))).sort_by_file_name();
+    let files = files.into_iter().flatten().filter(|entry| entry.file_type().is_file());
+    files.map(|entry| entry.into_path()).filter(|path| path.extension() == Some("parquet".as_ref())).collect()
+}
+
+fn open(path: &Path) -> SerializedFileReader<fs::File> {
+    SerializedFileReader::new(fs::File::open(path).unwrap()).unwrap()
+}
+
+/// The value of a text column in each row of a table.
+fn texts(directory: &Path, table: &str, column: &str) -> Vec<String> {
+    let rows =
+        |path: &PathBuf| open(path).get_row_iter(None).unwrap().map(Result::unwrap).collect::<Vec<_>>();
+    files_of(directory, table).iter().flat_map(rows).map(|row| cell(&row, column)).collect()
+}
+
 /// Exports one recording, and returns the reader of one of its files.
 fn exported(header: &Header, records: &[FileRecord], table: &str) -> SerializedFileReader<fs::File> {
     let directory = tempfile::tempdir().unwrap();
-    let mut tables = Tables::new(directory.path());
+    let mut tables = Tables::open(directory.path()).unwrap();
     tables.add(header, records.iter().collect()).unwrap().unwrap();
     tables.publish().unwrap();
-    let path = format!("table={table}/date=2026-01-02/{}.parquet", header.id);
-    SerializedFileReader::new(fs::File::open(directory.path().join(path)).unwrap()).unwrap()
+    let files = files_of(directory.path(), table);
+    assert_eq!(files.len(), 1);
+    open(&files[0])
 }
 
 fn rows(header: &Header, records: &[FileRecord], table: &str) -> Vec<Row> {
@@ -168,7 +190,7 @@ fn files_are_sorted_by_path_in_row_groups_with_statistics() {
 #[test]
 fn what_can_not_be_named_or_dated_is_no_recording() {
     let directory = tempfile::tempdir().unwrap();
-    let mut tables = Tables::new(&directory.path().join("tables"));
+    let mut tables = Tables::open(&directory.path().join("tables")).unwrap();
     let mut refused = |change: &dyn Fn(&mut Header)| {
         let mut header = header();
         change(&mut header);
@@ -188,38 +210,264 @@ fn what_can_not_be_named_or_dated_is_no_recording() {
     assert!(!directory.path().join("tables").exists());
 }
 
+/// A recording of one path, with one process.
+fn recording(number: usize) -> (Header, FileRecord) {
+    let header = Header { id: format!("recording{number}"), ..header() };
+    (header, created(format!("/w/{}", 9 - number % 10).as_bytes(), State::NotKept))
+}
+
+/// Exports recordings at once.
+fn export(directory: &Path, numbers: std::ops::Range<usize>) {
+    let mut tables = Tables::open(directory).unwrap();
+    for number in numbers {
+        let (header, record) = recording(number);
+        tables.add(&header, vec![&record]).unwrap().unwrap();
+    }
+    tables.publish().unwrap();
+}
+
+/// Which recordings have a row in each table, and that there is nothing else in the directory but the index.
+fn expect(directory: &Path, numbers: std::ops::Range<usize>) {
+    let expected: Vec<String> = numbers.map(|number| recording(number).0.id).collect();
+    for table in ["recordings", "files"] {
+        let mut recordings = texts(directory, table, "recording");
+        recordings.sort();
+        assert_eq!(recordings, expected, "{table}");
+    }
+    let mut names = names_in(directory).unwrap();
+    names.retain(|name| name != "_index");
+    assert_eq!(names, ["table=files", "table=network", "table=processes", "table=recordings"]);
+    let files =
+        walkdir::WalkDir::new(directory).into_iter().flatten().filter(|entry| entry.file_type().is_file());
+    let other = files.map(|entry| entry.into_path()).filter(|path| {
+        path.extension() != Some("parquet".as_ref())
+            && path.parent().unwrap().file_name() != Some("_index".as_ref())
+    });
+    assert_eq!(other.collect::<Vec<_>>(), [""; 0].map(PathBuf::from));
+}
+
 #[test]
-fn a_recording_is_added_once_and_again_if_its_last_file_is_missing() {
+fn recordings_of_a_day_are_one_file_a_table_sorted_by_what_statements_compare() {
     let directory = tempfile::tempdir().unwrap();
-    let mut tables = Tables::new(directory.path());
+    export(directory.path(), 0..5);
+    for table in TABLES {
+        assert_eq!(files_of(directory.path(), table).len(), 1, "{table}");
+    }
+    assert_eq!(texts(directory.path(), "files", "path"), ["/w/5", "/w/6", "/w/7", "/w/8", "/w/9"]);
+    let recordings: Vec<String> = (0..5).rev().map(|number| recording(number).0.id).collect();
+    assert_eq!(texts(directory.path(), "files", "recording"), recordings);
+    expect(directory.path(), 0..5);
+}
+
+#[test]
+fn a_full_file_is_followed_by_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut tables = Tables::open(directory.path()).unwrap();
+    tables.file_bytes = 3000;
+    for number in 0..9 {
+        let (header, record) = recording(number);
+        tables.add(&header, vec![&record; 10]).unwrap().unwrap();
+    }
+    tables.publish().unwrap();
+    for table in ["recordings", "files"] {
+        assert!(files_of(directory.path(), table).len() > 1, "{table}");
+    }
+    assert_eq!(texts(directory.path(), "files", "path").len(), 90);
+    assert_eq!(texts(directory.path(), "recordings", "recording").len(), 9);
+}
+
+#[test]
+fn a_recording_is_added_once_and_another_export_waits() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut tables = Tables::open(directory.path()).unwrap();
     let header = Header { started_at: "2026-01-02T01:00:00+02:00".to_owned(), ..header() };
     let add = |tables: &mut Tables| tables.add(&header, Vec::new()).unwrap();
-    let has = |start: &str| Tables::new(directory.path()).has(start, &header.started_at);
-    assert_eq!(add(&mut tables).unwrap().rows, [1, 0, 0, 0]);
+    assert_eq!(add(&mut tables), Some([1, 0, 0, 0]));
     assert_eq!(add(&mut tables), None);
-    assert!(!has("0123"));
-    tables.publish().unwrap();
-    assert!(has("0123") && !has("123"));
-    assert_eq!(add(&mut tables), None);
-    // UTC has another day.
-    let path = |table| directory.path().join(format!("table={table}/date=2026-01-01/{}.parquet", header.id));
-    fs::remove_file(path("recordings")).unwrap();
-    fs::write(path("files"), "half").unwrap();
-    let left = path("files").with_file_name(format!(".{}.parquet.tmp", header.id));
-    fs::write(left, "of an export that was killed").unwrap();
-    assert!(!has("0123"));
-    assert_eq!(add(&mut tables).unwrap().rows, [1, 0, 0, 0]);
-    tables.publish().unwrap();
-    SerializedFileReader::new(fs::File::open(path("files")).unwrap()).unwrap();
-    for table in TABLES {
-        assert_eq!(fs::read_dir(path(table).parent().unwrap()).unwrap().count(), 1);
-    }
     let other_export =
         flock(fs::File::open(directory.path()).unwrap(), FlockOperation::NonBlockingLockExclusive);
     assert_eq!(other_export, Err(Errno::WOULDBLOCK));
-    add(&mut Tables::new(&directory.path().join("other"))).unwrap();
-    let other = walkdir::WalkDir::new(directory.path().join("other")).into_iter().flatten();
-    assert_eq!(other.filter(|entry| entry.file_type().is_file()).count(), 0, "it was not published");
+    // It is not there before it is published.
+    drop(tables);
+    assert_eq!(names_in(directory.path()).unwrap(), [""; 0]);
+    let mut tables = Tables::open(directory.path()).unwrap();
+    assert_eq!(add(&mut tables), Some([1, 0, 0, 0]));
+    tables.publish().unwrap();
+    drop(tables);
+    // UTC has another day.
+    assert!(directory.path().join("table=files/date=2026-01-01").is_dir());
+    // By the index or without it.
+    for _ in 0..3 {
+        let mut tables = Tables::open(directory.path()).unwrap();
+        let mut has = |start: &str| tables.has(start, &header.started_at).unwrap();
+        assert!(has("0123") && !has("123"));
+        assert_eq!(add(&mut tables), None);
+        let index = directory.path().join("_index/2026-01-01.json");
+        if fs::read(&index).unwrap() != b"{" {
+            fs::write(&index, "{").unwrap()
+        } else {
+            fs::remove_file(index).unwrap()
+        }
+    }
+}
+
+#[test]
+fn a_file_for_each_recording_as_earlier_versions_made_is_recognized() {
+    let directory = tempfile::tempdir().unwrap();
+    export(directory.path(), 0..1);
+    export(directory.path(), 1..2);
+    for table in TABLES {
+        for path in files_of(directory.path(), table) {
+            let id = TableReader::open(&path).unwrap().recordings().unwrap().first().cloned();
+            let id = id.unwrap_or_else(|| path.file_stem().unwrap().to_str().unwrap().to_owned());
+            fs::rename(&path, path.with_file_name(format!("{id}.parquet"))).unwrap();
+        }
+    }
+    let name = |table| format!("table={table}/date=2026-01-02/recording1.parquet");
+    let mut tables = Tables::open(directory.path()).unwrap();
+    assert!(tables.has("recording1", &header().started_at).unwrap());
+    drop(tables);
+    // It was killed before the last of the four files.
+    fs::remove_file(directory.path().join(name("recordings"))).unwrap();
+    export(directory.path(), 1..2);
+    assert!(!directory.path().join(name("files")).exists());
+    expect(directory.path(), 0..2);
+}
+
+#[test]
+fn what_a_killed_export_has_left_is_completed_once_it_was_committed() {
+    let directory = tempfile::tempdir().unwrap();
+    let live = |table: &str| directory.path().join(format!("table={table}"));
+    export(directory.path(), 0..2);
+    let aside = directory.path().join("aside");
+    fs::create_dir(&aside).unwrap();
+    TABLES.iter().for_each(|table| fs::rename(live(table), aside.join(format!("table={table}"))).unwrap());
+    fs::rename(&aside, directory.path().join(STAGED)).unwrap();
+    export(directory.path(), 0..2);
+    expect(directory.path(), 0..2);
+    // Between the renames of its files.
+    fs::create_dir(directory.path().join(ADDING)).unwrap();
+    for table in ["recordings", "files"] {
+        fs::rename(live(table), directory.path().join(ADDING).join(format!("table={table}"))).unwrap();
+    }
+    let mut tables = Tables::open(directory.path()).unwrap();
+    assert!(tables.has("recording1", &header().started_at).unwrap());
+    expect(directory.path(), 0..2);
+}
+
+#[test]
+fn files_of_a_day_are_joined_and_nothing_is_joined_twice() {
+    let directory = tempfile::tempdir().unwrap();
+    (0..5).for_each(|number| export(directory.path(), number..number + 1));
+    let rows = |table: &str| -> Vec<String> {
+        let rows = files_of(directory.path(), table).into_iter().flat_map(|path| {
+            open(&path).get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect::<Vec<_>>()
+        });
+        sorted(rows.collect())
+    };
+    let before = TABLES.map(rows);
+    let compact = || Tables::open(directory.path()).unwrap().compact(|_, _| {}).unwrap();
+    let compacted = compact();
+    // Those of the tables without rows have the same content, and so the same name.
+    assert_eq!((compacted.joined, compacted.into), (10, 2));
+    assert_eq!(TABLES.map(rows), before);
+    for table in TABLES {
+        assert_eq!(files_of(directory.path(), table).len(), 1, "{table}");
+    }
+    assert_eq!(texts(directory.path(), "files", "path"), ["/w/5", "/w/6", "/w/7", "/w/8", "/w/9"]);
+    expect(directory.path(), 0..5);
+    assert_eq!(compact().joined, 0);
+    assert!(Tables::open(directory.path()).unwrap().has("recording4", &header().started_at).unwrap());
+}
+
+#[test]
+fn joined_files_are_as_large_as_others() {
+    let directory = tempfile::tempdir().unwrap();
+    (0..9).for_each(|number| export(directory.path(), number..number + 1));
+    let size = fs::metadata(&files_of(directory.path(), "files")[0]).unwrap().len() as usize;
+    let compact = || {
+        let mut tables = Tables::open(directory.path()).unwrap();
+        tables.file_bytes = size * 2 + 2;
+        tables.compact(|_, _| {}).unwrap()
+    };
+    compact();
+    expect(directory.path(), 0..9);
+    assert!(files_of(directory.path(), "files").len() < 9);
+}
+
+#[test]
+fn damaged_and_foreign_files_remain_as_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    (0..3).for_each(|number| export(directory.path(), number..number + 1));
+    let day = directory.path().join("table=files/date=2026-01-02");
+    fs::write(day.join("damaged.parquet"), "PAR1 and so on").unwrap();
+    fs::copy(&files_of(directory.path(), "recordings")[0], day.join("foreign.parquet")).unwrap();
+    fs::write(day.join("notes.txt"), "mine").unwrap();
+    let compacted = Tables::open(directory.path()).unwrap().compact(|_, _| {}).unwrap();
+    assert_eq!((compacted.joined, compacted.into, compacted.damaged.len()), (6, 2, 1));
+    assert!(compacted.damaged[0].contains("date=2026-01-02/damaged.parquet: "), "{compacted:?}");
+    let mut names = names_in(&day).unwrap();
+    assert_eq!(names.len(), 4);
+    names.retain(|name| name.len() < 32);
+    assert_eq!(names, ["damaged.parquet", "foreign.parquet", "notes.txt"]);
+}
+
+#[test]
+fn what_comes_while_files_are_joined_stays() {
+    for is_killed in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        (0..3).for_each(|number| export(directory.path(), number..number + 1));
+        let day = directory.path().join("table=recordings/date=2026-01-02");
+        let other = tempfile::tempdir().unwrap();
+        export(other.path(), 3..4);
+        let mut is_copied = false;
+        let mut tables = Tables::open(directory.path()).unwrap();
+        let mut copy = |done, _| {
+            // All are staged, and exchanged after the last one.
+            if done == 3 && !is_copied {
+                for table in TABLES {
+                    let to = directory.path().join(format!("table={table}/date=2026-01-02"));
+                    let from = &files_of(other.path(), table)[0];
+                    fs::copy(from, to.join(from.file_name().unwrap())).unwrap();
+                }
+                is_copied = true;
+            }
+        };
+        if is_killed {
+            // As if it were killed after the exchange.
+            let new = directory.path().join("_compact/table=recordings/date=2026-01-02");
+            let mut compacted = Compacted::default();
+            let of = Path::new("table=recordings/date=2026-01-02");
+            assert!(tables.stage("recordings", of, &mut compacted).unwrap());
+            copy(3, 4);
+            renameat_with(CWD, &new, CWD, &day, RenameFlags::EXCHANGE).unwrap();
+            drop(tables);
+            drop(Tables::open(directory.path()).unwrap());
+        } else {
+            tables.compact(copy).unwrap();
+        }
+        expect(directory.path(), 0..4);
+    }
+}
+
+#[test]
+fn a_compaction_that_was_killed_before_the_exchange_has_done_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    (0..3).for_each(|number| export(directory.path(), number..number + 1));
+    let tables = Tables::open(directory.path()).unwrap();
+    let of = Path::new("table=recordings/date=2026-01-02");
+    assert!(tables.stage("recordings", of, &mut Compacted::default()).unwrap());
+    drop(tables);
+    assert!(directory.path().join("_compact").exists());
+    let before = files_of(directory.path(), "recordings");
+    drop(Tables::open(directory.path()).unwrap());
+    assert_eq!(files_of(directory.path(), "recordings"), before);
+    expect(directory.path(), 0..3);
+}
+
+fn sorted(mut texts: Vec<String>) -> Vec<String> {
+    texts.sort();
+    texts
 }
 
 /// docs/format.md has each column with its type, and no other.

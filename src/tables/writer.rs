@@ -1,327 +1,192 @@
-//! Makes a Parquet file of rows, a column of a row group at a time.
+//! A Parquet file of a table in progress: rows are kept until they fill a row group, sorted, and written.
 //!
-//! Types, encodings and nesting are those that every reader of Parquet has had for years: no unsigned numbers, no nested
-//! lists, pages of version 1. Neighbour: `columns.rs` has the columns.
+//! Encodings are those that every reader of Parquet has had for years, and pages are of version 1.
 
-use std::borrow::Cow;
-use std::ops::Range;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bytes::Bytes;
-use parquet::basic::{
-    Compression, ConvertedType, LogicalType, Repetition, TimeUnit, Type as Physical, ZstdLevel,
-};
-use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int64Type};
+use parquet::basic::{Compression, ZstdLevel};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::SortingColumn;
 use parquet::file::properties::{DEFAULT_DATA_PAGE_ROW_COUNT_LIMIT, EnabledStatistics, WriterProperties};
-use parquet::file::writer::{SerializedColumnWriter, SerializedFileWriter};
-use parquet::schema::types::{Type, TypePtr};
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::{SchemaDescriptor, TypePtr};
+use sha2::{Digest as _, Sha256};
+
+use super::cells::Cells;
+use super::schema::Column;
+use crate::fs::InPieces;
+use crate::snapshot::Error;
+use crate::snapshot::blobs::io_error;
+
+/// The name of a file that is being written: readers pass over it.
+const UNFINISHED: &str = "_unfinished";
 
 /// The most rows of a row group: what readers take at once, and prune by its statistics.
 const GROUP_ROWS: usize = 100_000;
 
-/// A column of rows `R`.
-pub struct Column<R> {
-    /// Its name; with a dot, a key of the structs in the list before it.
-    pub name: &'static str,
-    pub kind: Kind,
-    pub shape: Shape,
-    pub value: fn(&R) -> Value<'_>,
+/// How many bytes of rows in memory make a row group, if there are not as many rows.
+const GROUP_BYTES: usize = 32 << 20;
+
+/// A file of a table, in the directory where it is to be.
+pub struct TableFile {
+    path: PathBuf,
+    output: Output,
+    schema: TypePtr,
+    /// The column by which each row group is sorted.
+    key: usize,
+    cells: Vec<Cells>,
+    /// How many rows the cells have, and how many bytes they take.
+    buffered: (usize, usize),
 }
 
-/// The type of a column, or of the elements of a list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    Text,
-    Bytes,
-    /// 64 bits with a sign.
-    Integer,
-    Boolean,
-    /// Microseconds since 1970, UTC.
-    Time,
+enum Output {
+    /// Nothing was written yet.
+    Empty(File),
+    Begun(Box<SerializedFileWriter<Hashing>>),
+    /// Writing has failed.
+    Failed,
 }
 
-/// What a row may have in a column.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
-    One,
-    OneOrNull,
-    List,
-    /// A list whose elements may be null.
-    ListOfNulls,
-    ListOrNull,
-}
-
-/// What a row has in a column.
-#[derive(Debug)]
-pub enum Value<'r> {
-    Null,
-    Text(Cow<'r, str>),
-    Bytes(Cow<'r, [u8]>),
-    /// A number or a time.
-    Integer(i64),
-    Boolean(bool),
-    List(Vec<Value<'r>>),
-}
-
-impl<'r, T: Into<Value<'r>>> From<Option<T>> for Value<'r> {
-    fn from(value: Option<T>) -> Value<'r> {
-        value.map_or(Value::Null, Into::into)
-    }
-}
-
-impl From<i64> for Value<'_> {
-    fn from(value: i64) -> Self {
-        Value::Integer(value)
-    }
-}
-
-impl From<u32> for Value<'_> {
-    fn from(value: u32) -> Self {
-        Value::Integer(value.into())
-    }
-}
-
-impl From<i32> for Value<'_> {
-    fn from(value: i32) -> Self {
-        Value::Integer(value.into())
-    }
-}
-
-impl From<u64> for Value<'_> {
-    /// No file and no count is as large as what does not fit.
-    fn from(value: u64) -> Self {
-        Value::Integer(i64::try_from(value).unwrap_or(i64::MAX))
-    }
-}
-
-impl From<bool> for Value<'_> {
-    fn from(value: bool) -> Self {
-        Value::Boolean(value)
-    }
-}
-
-impl<'r> From<&'r str> for Value<'r> {
-    fn from(value: &'r str) -> Value<'r> {
-        Value::Text(value.into())
-    }
-}
-
-impl<'r> From<&'r String> for Value<'r> {
-    fn from(value: &'r String) -> Value<'r> {
-        Value::Text(value.into())
-    }
-}
-
-impl<'r> From<Cow<'r, str>> for Value<'r> {
-    fn from(value: Cow<'r, str>) -> Value<'r> {
-        Value::Text(value)
-    }
-}
-
-/// A Parquet file of `rows`, which are sorted by the column `sorted_by`.
-///
-/// In memory, where it is far smaller than the rows: parquet writes each page by itself, and most are a few bytes.
-pub fn file<R>(columns: &[Column<R>], rows: &[R], sorted_by: Option<&str>) -> Result<Vec<u8>, ParquetError> {
-    let index = columns.iter().position(|column| Some(column.name) == sorted_by);
-    let index = index.map(i32::try_from).transpose()?;
-    let sorting =
-        index.map(|column_idx| vec![SortingColumn { column_idx, descending: false, nulls_first: false }]);
-    // A single page has the statistics of its column chunk: its own would make a small file a fifth larger.
-    let has_pages = rows.len() > DEFAULT_DATA_PAGE_ROW_COUNT_LIMIT;
-    let statistics = if has_pages { EnabledStatistics::Page } else { EnabledStatistics::Chunk };
-    let properties = WriterProperties::builder()
-        .set_created_by(concat!("agent-snapshot ", env!("CARGO_PKG_VERSION")).to_owned())
-        .set_compression(Compression::ZSTD(ZstdLevel::default()))
-        .set_statistics_enabled(statistics)
-        .set_offset_index_disabled(!has_pages)
-        .set_sorting_columns(sorting)
-        .build();
-    let mut writer = SerializedFileWriter::new(Vec::new(), schema(columns)?, Arc::new(properties))?;
-    for rows in rows.chunks(GROUP_ROWS) {
-        let mut group = writer.next_row_group()?;
-        for column in columns {
-            let missing = || ParquetError::General(format!("no column {}", column.name));
-            let mut into = group.next_column()?.ok_or_else(missing)?;
-            Cells::of(column, rows).write(&mut into)?;
-            into.close()?;
-        }
-        group.close()?;
-    }
-    writer.into_inner()
-}
-
-/// The schema of the columns.
-fn schema<R>(columns: &[Column<R>]) -> Result<TypePtr, ParquetError> {
-    let mut fields = Vec::new();
-    let mut columns = columns.iter().peekable();
-    while let Some(column) = columns.next() {
-        fields.push(match column.name.split_once('.') {
-            None => field(column.name, column.kind, column.shape)?,
-            Some((list, _)) => {
-                let mut keys = Vec::new();
-                let mut next = Some(column);
-                while let Some(column) = next {
-                    let key = column.name.rsplit('.').next().unwrap_or_default();
-                    let is_nullable = column.shape == Shape::ListOfNulls;
-                    keys.push(leaf(key, column.kind, repetition(is_nullable))?);
-                    next = columns.next_if(|next| next.name.split_once('.').map(|name| name.0) == Some(list));
-                }
-                let element = Type::group_type_builder("element")
-                    .with_repetition(Repetition::REQUIRED)
-                    .with_fields(keys)
-                    .build()?;
-                list_of(list, Arc::new(element), Repetition::REQUIRED)?
-            }
-        });
-    }
-    Ok(Arc::new(Type::group_type_builder("schema").with_fields(fields).build()?))
-}
-
-fn repetition(is_nullable: bool) -> Repetition {
-    if is_nullable { Repetition::OPTIONAL } else { Repetition::REQUIRED }
-}
-
-fn field(name: &str, kind: Kind, shape: Shape) -> Result<TypePtr, ParquetError> {
-    match shape {
-        Shape::One => leaf(name, kind, Repetition::REQUIRED),
-        Shape::OneOrNull => leaf(name, kind, Repetition::OPTIONAL),
-        Shape::List => list_of(name, leaf("element", kind, Repetition::REQUIRED)?, Repetition::REQUIRED),
-        Shape::ListOfNulls => {
-            list_of(name, leaf("element", kind, Repetition::OPTIONAL)?, Repetition::REQUIRED)
-        }
-        Shape::ListOrNull => {
-            list_of(name, leaf("element", kind, Repetition::REQUIRED)?, Repetition::OPTIONAL)
-        }
-    }
-}
-
-fn leaf(name: &str, kind: Kind, repetition: Repetition) -> Result<TypePtr, ParquetError> {
-    let (physical, logical, converted) = match kind {
-        Kind::Text => (Physical::BYTE_ARRAY, Some(LogicalType::String), ConvertedType::UTF8),
-        Kind::Bytes => (Physical::BYTE_ARRAY, None, ConvertedType::NONE),
-        Kind::Integer => (Physical::INT64, None, ConvertedType::NONE),
-        Kind::Boolean => (Physical::BOOLEAN, None, ConvertedType::NONE),
-        Kind::Time => {
-            let logical = LogicalType::timestamp(true, TimeUnit::MICROS);
-            (Physical::INT64, Some(logical), ConvertedType::TIMESTAMP_MICROS)
-        }
-    };
-    let leaf = Type::primitive_type_builder(name, physical)
-        .with_repetition(repetition)
-        .with_logical_type(logical)
-        .with_converted_type(converted);
-    leaf.build().map(Arc::new)
-}
-
-/// A list with the three levels that the format prescribes.
-fn list_of(name: &str, element: TypePtr, repetition: Repetition) -> Result<TypePtr, ParquetError> {
-    let elements = Type::group_type_builder("list")
-        .with_repetition(Repetition::REPEATED)
-        .with_fields(vec![element])
-        .build()?;
-    let list = Type::group_type_builder(name)
-        .with_repetition(repetition)
-        .with_logical_type(Some(LogicalType::List))
-        .with_converted_type(ConvertedType::LIST)
-        .with_fields(vec![Arc::new(elements)]);
-    list.build().map(Arc::new)
-}
-
-/// A column of one row group: its values, and the levels that say where nulls and lists are.
-struct Cells {
-    kind: Kind,
-    shape: Shape,
-    definition: Vec<i16>,
-    repetition: Vec<i16>,
-    integers: Vec<i64>,
-    booleans: Vec<bool>,
-    /// All texts one after the other, and where each is.
-    bytes: Vec<u8>,
-    ranges: Vec<Range<usize>>,
-}
-
-impl Cells {
-    fn of<R>(column: &Column<R>, rows: &[R]) -> Cells {
-        let mut cells = Cells {
-            kind: column.kind,
-            shape: column.shape,
-            definition: Vec::new(),
-            repetition: Vec::new(),
-            integers: Vec::new(),
-            booleans: Vec::new(),
-            bytes: Vec::new(),
-            ranges: Vec::new(),
+impl TableFile {
+    /// Makes a file of columns with this schema in a directory, each row group of which is sorted by the column `key`.
+    pub fn create(directory: &Path, schema: TypePtr, key: &str) -> Result<TableFile, Error> {
+        let path = directory.join(UNFINISHED);
+        let create = || {
+            fs::create_dir_all(directory)?;
+            File::options().write(true).create(true).truncate(true).mode(0o600).open(&path)
         };
-        for row in rows {
-            cells.push((column.value)(row));
+        let output = Output::Empty(create().map_err(Error::io("write", &path))?);
+        let descriptor = SchemaDescriptor::new(Arc::clone(&schema));
+        let mut columns = descriptor.columns().iter();
+        let missing = || Error::Format(format!("a table has no column {key}"));
+        let key = columns.position(|column| column.path().parts() == [key]).ok_or_else(missing)?;
+        let cells = empty(&schema).map_err(failed(&path))?;
+        Ok(TableFile { path, output, schema, key, cells, buffered: (0, 0) })
+    }
+
+    /// Adds a row.
+    pub fn push<R>(&mut self, columns: &[Column<R>], row: &R) -> Result<(), Error> {
+        for (column, cells) in columns.iter().zip(&mut self.cells) {
+            cells.push(column.shape, (column.value)(row));
         }
-        cells
+        self.count(1)
     }
 
-    fn push(&mut self, value: Value<'_>) {
-        // What an empty list, and what its elements have, when null and when not.
-        let (empty, null, present) = match self.shape {
-            Shape::One => (0, 0, 0),
-            Shape::OneOrNull | Shape::List => (0, 0, 1),
-            Shape::ListOfNulls => (0, 1, 2),
-            Shape::ListOrNull => (1, 0, 2),
-        };
-        match value {
-            Value::List(values) if values.is_empty() => self.level(empty, 0),
-            Value::List(values) => {
-                for (index, value) in values.into_iter().enumerate() {
-                    let level = if matches!(value, Value::Null) { null } else { present };
-                    self.level(level, i16::from(index > 0));
-                    self.scalar(value);
-                }
-            }
-            Value::Null => self.level(null, 0),
-            value => {
-                self.level(present, 0);
-                self.scalar(value);
-            }
+    /// Has `read` add rows to the columns and say how many, and returns that.
+    pub fn fill(&mut self, read: impl FnOnce(&mut [Cells]) -> Result<usize, Error>) -> Result<usize, Error> {
+        let rows = read(&mut self.cells)?;
+        self.count(rows)?;
+        Ok(rows)
+    }
+
+    fn count(&mut self, rows: usize) -> Result<(), Error> {
+        self.buffered = (self.buffered.0 + rows, self.cells.iter().map(Cells::size).sum());
+        if self.buffered.0 >= GROUP_ROWS || self.buffered.1 >= GROUP_BYTES {
+            self.write_group(false).map_err(failed(&self.path))?;
         }
-    }
-
-    fn level(&mut self, definition: i16, repetition: i16) {
-        self.definition.push(definition);
-        self.repetition.push(repetition);
-    }
-
-    fn scalar(&mut self, value: Value<'_>) {
-        match value {
-            Value::Text(text) => self.text(text.as_bytes()),
-            Value::Bytes(bytes) => self.text(&bytes),
-            Value::Integer(number) => self.integers.push(number),
-            Value::Boolean(flag) => self.booleans.push(flag),
-            Value::Null | Value::List(_) => {}
-        }
-    }
-
-    fn text(&mut self, text: &[u8]) {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(text);
-        self.ranges.push(start..self.bytes.len());
-    }
-
-    fn write(self, into: &mut SerializedColumnWriter<'_>) -> Result<(), ParquetError> {
-        let definition = (self.shape != Shape::One).then_some(self.definition.as_slice());
-        let is_list = !matches!(self.shape, Shape::One | Shape::OneOrNull);
-        let repetition = is_list.then_some(self.repetition.as_slice());
-        match self.kind {
-            Kind::Text | Kind::Bytes => {
-                let bytes = Bytes::from(self.bytes);
-                let texts: Vec<ByteArray> =
-                    self.ranges.into_iter().map(|range| ByteArray::from(bytes.slice(range))).collect();
-                into.typed::<ByteArrayType>().write_batch(&texts, definition, repetition)?
-            }
-            Kind::Integer | Kind::Time => {
-                into.typed::<Int64Type>().write_batch(&self.integers, definition, repetition)?
-            }
-            Kind::Boolean => into.typed::<BoolType>().write_batch(&self.booleans, definition, repetition)?,
-        };
         Ok(())
+    }
+
+    /// The most bytes that the file has if nothing is added any more, but for its footer.
+    pub fn size(&self) -> usize {
+        let written = match &self.output {
+            Output::Begun(writer) => writer.bytes_written(),
+            Output::Empty(_) | Output::Failed => 0,
+        };
+        written + self.buffered.1
+    }
+
+    /// Writes the rest, gives the file a name that no other content has, and returns its path and how many bytes it has.
+    pub fn finish(mut self) -> Result<(PathBuf, u64), Error> {
+        self.write_group(true).map_err(failed(&self.path))?;
+        let hashing = match self.output {
+            Output::Begun(writer) => writer.into_inner(),
+            Output::Empty(_) | Output::Failed => Err(again()),
+        };
+        let hashing = hashing.map_err(failed(&self.path))?;
+        let name = faster_hex::hex_string(&hashing.digest.finalize()[..16]);
+        let path = self.path.with_file_name(format!("{name}.parquet"));
+        let rename = || fs::rename(&self.path, &path).and_then(|()| hashing.file.0.metadata());
+        let bytes = rename().map_err(Error::io("write", &path))?.len();
+        Ok((path, bytes))
+    }
+
+    /// Writes the rows that are there, sorted, as a row group; as the last one also none.
+    fn write_group(&mut self, is_last: bool) -> Result<(), ParquetError> {
+        let (rows, _) = std::mem::take(&mut self.buffered);
+        let mut writer = match std::mem::replace(&mut self.output, Output::Failed) {
+            Output::Begun(writer) => writer,
+            Output::Empty(file) => {
+                // A single page has the statistics of its column chunk: its own would make a small file a fifth larger.
+                let has_pages = !is_last || rows > DEFAULT_DATA_PAGE_ROW_COUNT_LIMIT;
+                let properties = Arc::new(self.properties(has_pages)?);
+                let file = Hashing { file: InPieces(file), digest: Sha256::new() };
+                Box::new(SerializedFileWriter::new(file, Arc::clone(&self.schema), properties)?)
+            }
+            Output::Failed => return Err(again()),
+        };
+        if rows > 0 {
+            let columns = std::mem::replace(&mut self.cells, empty(&self.schema)?);
+            let order = columns.get(self.key).and_then(Cells::order);
+            let mut group = writer.next_row_group()?;
+            for cells in columns {
+                let mut into = group.next_column()?.ok_or_else(again)?;
+                let cells = if let Some(order) = &order { cells.ordered(order) } else { cells };
+                cells.write(&mut into)?;
+                into.close()?;
+            }
+            group.close()?;
+        }
+        self.output = Output::Begun(writer);
+        Ok(())
+    }
+
+    fn properties(&self, has_pages: bool) -> Result<WriterProperties, ParquetError> {
+        let column_idx = i32::try_from(self.key)?;
+        let sorting = SortingColumn { column_idx, descending: false, nulls_first: false };
+        let statistics = if has_pages { EnabledStatistics::Page } else { EnabledStatistics::Chunk };
+        Ok(WriterProperties::builder()
+            .set_created_by(concat!("agent-snapshot ", env!("CARGO_PKG_VERSION")).to_owned())
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
+            .set_statistics_enabled(statistics)
+            .set_offset_index_disabled(!has_pages)
+            .set_sorting_columns(Some(vec![sorting]))
+            .build())
+    }
+}
+
+/// The columns of a schema, without rows.
+pub fn empty(schema: &TypePtr) -> Result<Vec<Cells>, ParquetError> {
+    SchemaDescriptor::new(Arc::clone(schema)).columns().iter().map(|column| Cells::new(column)).collect()
+}
+
+fn again() -> ParquetError {
+    ParquetError::General("an earlier write has failed".to_owned())
+}
+
+/// The error of writing to a file.
+fn failed(path: &Path) -> impl Fn(ParquetError) -> Error {
+    move |error| Error::io("write", path)(io_error(error))
+}
+
+/// A file, and the digest of what was written to it.
+struct Hashing {
+    file: InPieces<File>,
+    digest: Sha256,
+}
+
+impl Write for Hashing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        self.digest.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! One snapshot at a time is in memory, however many there are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use crate::library::Library;
 use crate::library::log::EntryState;
 use crate::snapshot::secrets::{CommandLines, Redacted, Secrets, redacted};
 use crate::snapshot::{Error, printable};
-use crate::tables::{self, TABLES, Tables};
+use crate::tables::{self, Compacted, TABLES, Tables};
 
 /// Writes the tables of recordings into the directory `tables`.
 pub fn run(args: &Export, tables: &Path, console: &mut Console) -> VerbResult {
@@ -28,6 +28,9 @@ pub fn run(args: &Export, tables: &Path, console: &mut Console) -> VerbResult {
     let directory = printable(tables.as_os_str().as_encoded_bytes()).into_owned();
     if tables.symlink_metadata().is_ok() && !tables.is_dir() {
         return Err(UsageError(format!("{directory} is not a directory")).into());
+    }
+    if args.compact {
+        return compact(args, tables, directory, console);
     }
     let outcome = TablesOutcome {
         directory,
@@ -37,12 +40,12 @@ pub fn run(args: &Export, tables: &Path, console: &mut Console) -> VerbResult {
         rows: TABLES.map(|table| (table, 0)).into(),
         bytes: 0,
     };
-    let mut export = TableExport { tables: Tables::new(tables), secrets, outcome };
+    let mut export = TableExport { tables: Tables::open(tables)?, secrets, outcome };
     let result = if args.all { export.all(args, console) } else { export.named(args, console) };
     // What was added before an error is complete.
     let published = export.tables.publish();
     let exit = result?;
-    published?;
+    export.outcome.bytes = published?;
     let outcome = &export.outcome;
     console.say_list(
         format_args!("{} not exported:", counted(outcome.skipped.len(), "recording was", "recordings were")),
@@ -54,6 +57,41 @@ pub fn run(args: &Export, tables: &Path, console: &mut Console) -> VerbResult {
         outcome.print(console)?;
     }
     Ok(exit)
+}
+
+/// Joins the files that earlier exports have left.
+fn compact(args: &Export, tables: &Path, directory: String, console: &mut Console) -> VerbResult {
+    if !tables.is_dir() {
+        return Err(UsageError(format!("{directory} is not a directory")).into());
+    }
+    let bar = progress::bar("joining", 0);
+    let each = |done: usize, of: usize| {
+        bar.set_length(of as u64);
+        bar.set_position(done as u64);
+    };
+    let Compacted { joined, into, bytes, damaged } = Tables::open(tables)?.compact(each)?;
+    bar.finish_and_clear();
+    let not_joined = format_args!("{} damaged:", counted(damaged.len(), "file is", "files are"));
+    console.say_list(not_joined, damaged.iter());
+    let exit = if damaged.is_empty() { Exit::Success } else { Exit::Finding };
+    if args.json {
+        console.json(&CompactJson { directory, joined, into, bytes, damaged })?;
+    } else if joined == 0 {
+        writeln!(console, "there is nothing to join")?;
+    } else {
+        let size = BinaryBytes(bytes);
+        writeln!(console, "{} joined into {into}: {size}", counted(joined, "file", "files"))?;
+    }
+    Ok(exit)
+}
+
+#[derive(Serialize)]
+struct CompactJson {
+    directory: String,
+    joined: usize,
+    into: usize,
+    bytes: u64,
+    damaged: Vec<String>,
 }
 
 /// An export in progress.
@@ -93,6 +131,8 @@ impl TableExport {
         let scope = scope(&args.access, true);
         let mut entries = library.entries()?;
         entries.retain(|entry| scope.may_see(entry));
+        // Those of a day become one file.
+        entries.sort_by_cached_key(|entry| tables::date(&entry.time).unwrap_or_default());
         let bar = progress::bar("exporting", entries.len());
         let mut exit = Exit::Success;
         for entry in entries {
@@ -104,7 +144,7 @@ impl TableExport {
                     self.skip(&entry.id, "it was killed, and is to be recovered first")
                 }
                 // The library has no two recordings whose identifiers begin so.
-                EntryState::Ended | EntryState::Killed if self.tables.has(&entry.id, &entry.time) => {
+                EntryState::Ended | EntryState::Killed if self.tables.has(&entry.id, &entry.time)? => {
                     self.outcome.present += 1;
                 }
                 EntryState::Ended | EntryState::Killed => match self.add(&directory, console) {
@@ -125,12 +165,16 @@ impl TableExport {
     /// Exports what was named.
     fn named(&mut self, args: &Export, console: &mut Console) -> VerbResult {
         let directories = args.snaps.iter().map(|word| directory_of(word, &args.access));
-        let directories = directories.collect::<Result<Vec<_>, _>>()?;
+        let mut directories = directories.collect::<Result<Vec<_>, _>>()?;
         if directories.len() > 1 {
-            // Nothing is written if one of them is invalid.
+            // Nothing is written if one of them is invalid, and those of a day become one file.
+            let mut days = HashMap::new();
             for directory in &directories {
-                tables::check(open_directory(directory, console)?.header())?;
+                let snapshot = open_directory(directory, console)?;
+                tables::check(snapshot.header())?;
+                days.insert(directory.clone(), tables::date(&snapshot.header().started_at)?);
             }
+            directories.sort_by(|one, other| days[one].cmp(&days[other]));
         }
         let mut exit = Exit::Success;
         for directory in &directories {
@@ -154,8 +198,7 @@ impl TableExport {
         match self.tables.add(snapshot.header(), snapshot.records())? {
             Some(added) => {
                 self.outcome.exported += 1;
-                self.outcome.bytes += added.bytes;
-                for (table, rows) in TABLES.iter().zip(added.rows) {
+                for (table, rows) in TABLES.iter().zip(added) {
                     *self.outcome.rows.entry(table).or_default() += rows;
                 }
             }

@@ -398,7 +398,7 @@ fn footer(schema: SchemaDescPtr, groups: Vec<RowGroupMetaData>) -> Result<Vec<u8
 }
 
 /// The operating system's error if there is one behind parquet's.
-fn io_error(error: ParquetError) -> io::Error {
+pub(crate) fn io_error(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(inner) => match inner.downcast::<io::Error>() {
             Ok(error) => *error,

@@ -487,6 +487,11 @@ fn fit<N, T: TryFrom<N>>(number: N) -> Result<T, Error> {
 
 /// Runs parquet code on a file that is not trusted; a panic becomes an error.
 fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    catch_panic(work).unwrap_or_else(|| Err(corrupt("it can't be decoded")))
+}
+
+/// Runs parquet code on a file that is not trusted; none if it panics.
+pub(crate) fn catch_panic<T>(work: impl FnOnce() -> T) -> Option<T> {
     thread_local! {
         static QUIET: Cell<bool> = const { Cell::new(false) };
     }
@@ -503,10 +508,7 @@ fn guarded<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
     // What a panic leaves half done are the local readers and the index of `open`, dropped with it.
     let outcome = catch_unwind(AssertUnwindSafe(work));
     QUIET.set(false);
-    match outcome {
-        Ok(outcome) => outcome,
-        Err(_) => Err(corrupt("it can't be decoded")),
-    }
+    outcome.ok()
 }
 
 /// The file for parquet: positioned reads, so that threads don't share an offset, within its length.

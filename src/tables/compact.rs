@@ -1,0 +1,263 @@
+//! Joins small files of a day into larger ones, a directory at a time.
+//!
+//! The files of a day that are to be are completed in a directory of their own, `_compact/table=TABLE/date=DATE`: joined
+//! files, and links to all that stays as it is. When that is on the disk, it is exchanged with the directory of the day
+//! (`RENAME_EXCHANGE`), so that whoever lists that sees all rows once, at every moment. What came into the old directory
+//! meanwhile is moved, and the rest removed.
+//!
+//! `_joined` in a new directory names the files that it replaces. While that is below `_compact`, the directory was not
+//! exchanged; afterwards it says what of the old one is to be removed. So each step can be repeated.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, Metadata, Permissions};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+
+use parquet::schema::types::TypePtr;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::io::Errno;
+
+use super::columns::key_of;
+use super::reader::TableReader;
+use super::writer::TableFile;
+use super::{TABLES, Tables, is_absent, is_table_file, names_in, remove};
+use crate::snapshot::{Error, printable};
+
+/// Where directories are made that are to replace those of days, and where these are afterwards.
+const COMPACT: &str = "_compact";
+
+/// The list of the files that a directory replaces, separated by NUL.
+const JOINED: &str = "_joined";
+
+/// How many directories are flushed to the disk at once.
+const BATCH: usize = 64;
+
+/// What became of the files.
+#[derive(Debug, Default)]
+pub struct Compacted {
+    /// How many files were joined.
+    pub joined: usize,
+    /// Into how many.
+    pub into: usize,
+    /// How many bytes these have.
+    pub bytes: u64,
+    /// Which files are damaged and remain as they are, and why.
+    pub damaged: Vec<String>,
+}
+
+impl Tables {
+    /// Joins the files of each day in each table that are smaller than half of [`FILE_BYTES`](super::FILE_BYTES).
+    ///
+    /// Files with different columns are not joined. `each` is called after each day with how many of how many are done.
+    ///
+    /// # Errors
+    /// A file can't be written, or the filesystem can't exchange directories.
+    pub fn compact(&mut self, mut each: impl FnMut(usize, usize)) -> Result<Compacted, Error> {
+        self.lock()?;
+        let mut days: Vec<(&str, PathBuf)> = Vec::new();
+        for table in TABLES {
+            let directory = PathBuf::from(format!("table={table}"));
+            let mut names = names_in(&self.directory.join(&directory))?;
+            names.retain(|name| name.as_encoded_bytes().starts_with(b"date="));
+            days.extend(names.into_iter().map(|day| (table, directory.join(day))));
+        }
+        let mut compacted = Compacted::default();
+        let mut staged: Vec<&Path> = Vec::new();
+        let mut run = || {
+            for (done, (table, day)) in days.iter().enumerate() {
+                if self.stage(table, day, &mut compacted)? {
+                    staged.push(day);
+                }
+                if staged.len() == BATCH || done + 1 == days.len() {
+                    self.exchange(&std::mem::take(&mut staged))?;
+                }
+                each(done + 1, days.len());
+            }
+            Ok(())
+        };
+        let outcome = run();
+        outcome.and(recover(&self.directory)).map(|()| compacted)
+    }
+
+    /// Makes the directory that is to replace that of a day; whether there is anything to replace.
+    pub(super) fn stage(&self, table: &str, day: &Path, compacted: &mut Compacted) -> Result<bool, Error> {
+        let live = Directory::of(self.directory.join(day))?;
+        let groups = self.groups(&live, compacted)?;
+        if groups.is_empty() {
+            return Ok(false);
+        }
+        let joined: Vec<&OsStr> = groups.iter().flat_map(|group| &group.1).map(OsString::as_os_str).collect();
+        let new = self.directory.join(COMPACT).join(day);
+        let begin = || {
+            fs::create_dir_all(&new)?;
+            let names: Vec<&[u8]> = joined.iter().map(|name| name.as_bytes()).collect();
+            fs::write(new.join(JOINED), names.join(&0))?;
+            for name in live.names.iter().filter(|name| !joined.contains(&name.as_os_str())) {
+                fs::hard_link(live.path.join(name), new.join(name))?;
+            }
+            resemble(&new, &live.stat)
+        };
+        begin().map_err(Error::io("write", &new))?;
+        let mut into = Vec::new();
+        for (schema, names) in &groups {
+            match self.join(&live, names, &new, schema, key_of(table)) {
+                Ok(files) => into.extend(files),
+                Err(Error::Corrupt(why)) => {
+                    compacted.damaged.push(why);
+                    remove(&new)?;
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        compacted.joined += joined.len();
+        compacted.into += into.len();
+        compacted.bytes += into.iter().sum::<u64>();
+        Ok(true)
+    }
+
+    /// The small files of a day that have the same columns, if there are several.
+    fn groups(
+        &self,
+        live: &Directory,
+        compacted: &mut Compacted,
+    ) -> Result<Vec<(TypePtr, Vec<OsString>)>, Error> {
+        let is_small = |name: &&OsString| {
+            let stat = fs::symlink_metadata(live.path.join(name));
+            let is_small = |stat: Metadata| stat.is_file() && stat.len() < self.file_bytes as u64 / 2;
+            name.to_str().is_some_and(is_table_file) && stat.is_ok_and(is_small)
+        };
+        let small: Vec<&OsString> = live.names.iter().filter(is_small).collect();
+        let mut groups: Vec<(TypePtr, Vec<OsString>)> = Vec::new();
+        for name in small.iter().filter(|_| small.len() > 1) {
+            let schema = match TableReader::open(&live.path.join(name)) {
+                Ok(reader) => reader.schema(),
+                Err(Error::Corrupt(why)) => {
+                    compacted.damaged.push(why);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            match groups.iter_mut().find(|(other, _)| *other == schema) {
+                Some((_, names)) => names.push((*name).clone()),
+                None => groups.push((schema, vec![(*name).clone()])),
+            }
+        }
+        groups.retain(|(_, names)| names.len() > 1);
+        Ok(groups)
+    }
+
+    /// Writes the rows of files to new ones, and returns how large each is.
+    fn join(
+        &self,
+        live: &Directory,
+        names: &[OsString],
+        new: &Path,
+        schema: &TypePtr,
+        key: &str,
+    ) -> Result<Vec<u64>, Error> {
+        let create = || TableFile::create(new, schema.clone(), key);
+        let (mut open, mut finished) = (Some(create()?), Vec::new());
+        for name in names {
+            let reader = TableReader::open(&live.path.join(name))?;
+            reader.each(|rows| {
+                if let Some(full) = open.take_if(|file| file.size() > self.file_bytes) {
+                    finished.push(full.finish()?);
+                }
+                let file = if let Some(file) = &mut open { file } else { open.insert(create()?) };
+                file.fill(|cells| rows.read(cells))
+            })?;
+        }
+        open.map(|file| file.finish().map(|file| finished.push(file))).transpose()?;
+        let like = fs::metadata(live.path.join(&names[0])).map_err(Error::io("stat", &live.path))?;
+        for (path, _) in &finished {
+            resemble(path, &like).map_err(Error::io("write", path))?;
+        }
+        Ok(finished.into_iter().map(|(_, bytes)| bytes).collect())
+    }
+
+    /// Puts the new directories of days in the place of the old ones.
+    fn exchange(&self, days: &[&Path]) -> Result<(), Error> {
+        if days.is_empty() {
+            return Ok(());
+        }
+        self.sync()?;
+        for day in days {
+            let (new, live) = (self.directory.join(COMPACT).join(day), self.directory.join(day));
+            match renameat_with(CWD, &new, CWD, &live, RenameFlags::EXCHANGE) {
+                Ok(()) => settle(&new, &live)?,
+                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                    let shown = printable(live.as_os_str().as_bytes()).into_owned();
+                    let why = "its filesystem can't exchange two directories, so readers would see rows twice or never";
+                    return Err(Error::Refused(format!("{shown} remains as it is: {why}")));
+                }
+                Err(error) => return Err(Error::io("replace", &live)(error.into())),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A directory of a day.
+struct Directory {
+    path: PathBuf,
+    stat: Metadata,
+    names: Vec<OsString>,
+}
+
+impl Directory {
+    fn of(path: PathBuf) -> Result<Directory, Error> {
+        let stale = path.join(JOINED);
+        if let Err(error) = fs::remove_file(&stale)
+            && !is_absent(&error)
+        {
+            return Err(Error::io("remove", &stale)(error));
+        }
+        let stat = fs::metadata(&path).map_err(Error::io("stat", &path))?;
+        let names = names_in(&path)?;
+        Ok(Directory { path, stat, names })
+    }
+}
+
+/// Gives a file or directory the permissions of another, and the owner, where that is allowed.
+fn resemble(path: &Path, other: &Metadata) -> std::io::Result<()> {
+    let _ = chown(path, Some(other.uid()), Some(other.gid()));
+    fs::set_permissions(path, Permissions::from_mode(other.permissions().mode() & 0o777))
+}
+
+/// Ends the compaction that was killed: what was not exchanged is not needed.
+pub fn recover(tables: &Path) -> Result<(), Error> {
+    let compact = tables.join(COMPACT);
+    for table in names_in(&compact)? {
+        for day in names_in(&compact.join(&table))? {
+            let day = Path::new(&table).join(day);
+            settle(&compact.join(&day), &tables.join(&day))?;
+        }
+    }
+    remove(&compact)
+}
+
+/// Removes a directory that was exchanged with that of a day, but for what that lacks and does not replace; or one that was
+/// not exchanged.
+fn settle(old: &Path, live: &Path) -> Result<(), Error> {
+    if !old.join(JOINED).exists() {
+        let list = live.join(JOINED);
+        let joined = match fs::read(&list) {
+            Err(error) if !is_absent(&error) => return Err(Error::io("read", &list)(error)),
+            joined => joined.unwrap_or_default(),
+        };
+        let joined: Vec<&[u8]> = joined.split(|byte| *byte == 0).collect();
+        for name in names_in(old)? {
+            let to = live.join(&name);
+            if !joined.contains(&name.as_bytes()) && fs::symlink_metadata(&to).is_err() {
+                fs::rename(old.join(&name), &to).map_err(Error::io("write", &to))?;
+            }
+        }
+    }
+    remove(old)?;
+    match fs::remove_file(live.join(JOINED)) {
+        Err(error) if !is_absent(&error) => Err(Error::io("remove", live.join(JOINED))(error)),
+        _ => Ok(()),
+    }
+}
