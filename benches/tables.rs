@@ -49,7 +49,13 @@ fn main() {
         let is_one = |number: &usize| number.is_multiple_of(share) && number % DAYS < 7;
         (0..count).filter(is_one).count().to_string()
     });
-    let status = Command::new(python).args(script).arg(&directory).args(expected).env("TZ", "UTC").status();
+    let status = Command::new(python)
+        .args(script)
+        .arg(&directory)
+        .arg(BINARY)
+        .args(expected)
+        .env("TZ", "UTC")
+        .status();
     assert!(status.expect("run Python").success(), "the statements fail");
 }
 
@@ -83,7 +89,8 @@ fn library(root: &Path, exported: &Path, count: usize) {
     fs::remove_dir_all(exported).expect("remove the tables");
 }
 
-/// Writes the recordings, and returns how many rows and bytes the tables have.
+/// Writes the recordings, each to files of its own since the next is of another day, and returns how many rows and bytes
+/// the tables have.
 fn simulate(directory: &Path, count: usize) -> (usize, u64) {
     let mut tables = Tables::open(directory).expect("open");
     let mut rows = 0;

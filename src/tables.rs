@@ -6,7 +6,7 @@
 //!
 //! Everything else in the directory begins with `_`, which readers pass over. Files are completed below `_staged` and are on
 //! the disk when that is renamed to `_adding`, the commit point; then each is renamed to its place, those of `recordings` last.
-//! Who locks the directory removes the one and completes the other. Bytes of files are not in the tables, and secrets were
+//! The next export removes the one and completes the other. Bytes of files are not in the tables, and secrets were
 //! taken out of the recording before (`snapshot::secrets`). Prints nothing, and knows no tracing.
 //!
 //! - `columns.rs`: the columns of each table, and their values; `schema.rs`: their types.
@@ -58,7 +58,7 @@ const ADDING: &str = "_adding";
 /// The directory of the tables.
 pub struct Tables {
     directory: PathBuf,
-    /// The directory, locked.
+    /// The directory of the first table, locked.
     locked: Option<File>,
     index: Index,
     /// The day and the files to which recordings are being added.
@@ -84,7 +84,7 @@ impl Tables {
             bytes: 0,
             file_bytes: FILE_BYTES,
         };
-        if directory.is_dir() {
+        if tables.first_table().is_dir() {
             tables.lock()?;
         }
         Ok(tables)
@@ -201,20 +201,20 @@ impl Tables {
         if self.locked.is_some() {
             return Ok(());
         }
-        let lock = || {
-            fs::create_dir_all(&self.directory)?;
-            let directory = File::open(&self.directory)?;
-            match flock(&directory, FlockOperation::LockExclusive) {
-                // Without locks, two exports into one directory at a time are not to be.
-                Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(directory),
-                Err(error) => Err(error.into()),
-            }
+        let make = || {
+            fs::create_dir_all(self.first_table())?;
+            lock(&self.first_table())
         };
-        self.locked = Some(lock().map_err(Error::io("write", &self.directory))?);
+        self.locked = Some(make().map_err(Error::io("write", &self.directory))?);
         self.index.forget();
         self.complete()?;
         remove(&self.directory.join(STAGED))?;
         compact::recover(&self.directory)
+    }
+
+    /// What exports lock: not the directory of all, which is for readers.
+    fn first_table(&self) -> PathBuf {
+        self.directory.join(format!("table={}", TABLES[0]))
     }
 
     /// Gives files that are committed their names.
@@ -227,7 +227,10 @@ impl Tables {
                 fs::create_dir_all(&to).map_err(Error::io("write", &to))?;
                 for name in names_in(&from)? {
                     let to = to.join(&name);
-                    fs::rename(from.join(name), &to).map_err(Error::io("write", &to))?;
+                    // One of the same name has the same content, such as no rows.
+                    if !to.exists() {
+                        fs::rename(from.join(name), &to).map_err(Error::io("write", &to))?;
+                    }
                 }
             }
         }
@@ -240,6 +243,16 @@ impl Drop for Tables {
         if self.locked.is_some() {
             self.abandon();
         }
+    }
+}
+
+/// Locks a directory, once nobody else has it locked.
+fn lock(directory: &Path) -> io::Result<File> {
+    let directory = File::open(directory)?;
+    match flock(&directory, FlockOperation::LockExclusive) {
+        // Without locks, two exports into one directory at a time are not to be.
+        Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(directory),
+        Err(error) => Err(error.into()),
     }
 }
 

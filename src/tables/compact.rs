@@ -8,7 +8,8 @@
 //! `_joined` in a new directory names the files that it replaces. While that is below `_compact`, the directory was not
 //! exchanged; afterwards it says what of the old one is to be removed. So each step can be repeated.
 
-use std::ffi::{OsStr, OsString};
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::{self, Metadata, Permissions};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
@@ -20,8 +21,8 @@ use rustix::io::Errno;
 
 use super::columns::key_of;
 use super::reader::TableReader;
-use super::writer::TableFile;
-use super::{TABLES, Tables, is_absent, is_table_file, names_in, remove};
+use super::writer::{TableFile, columns};
+use super::{TABLES, Tables, is_absent, is_table_file, lock, names_in, remove};
 use crate::snapshot::{Error, printable};
 
 /// Where directories are made that are to replace those of days, and where these are afterwards.
@@ -49,7 +50,7 @@ pub struct Compacted {
 impl Tables {
     /// Joins the files of each day in each table that are smaller than half of [`FILE_BYTES`](super::FILE_BYTES).
     ///
-    /// Files with different columns are not joined. `each` is called after each day with how many of how many are done.
+    /// Files are joined with those that have the same columns. `each` is called after each day with how many of how many are done.
     ///
     /// # Errors
     /// A file can't be written, or the filesystem can't exchange directories.
@@ -76,8 +77,9 @@ impl Tables {
             }
             Ok(())
         };
-        let outcome = run();
-        outcome.and(recover(&self.directory)).map(|()| compacted)
+        let outcome: Result<(), Error> = run();
+        let recovered = recover(&self.directory);
+        outcome.and(recovered).map(|()| compacted)
     }
 
     /// Makes the directory that is to replace that of a day; whether there is anything to replace.
@@ -87,13 +89,13 @@ impl Tables {
         if groups.is_empty() {
             return Ok(false);
         }
-        let joined: Vec<&OsStr> = groups.iter().flat_map(|group| &group.1).map(OsString::as_os_str).collect();
+        let joined: BTreeSet<&OsString> = groups.iter().flat_map(|group| &group.1).collect();
         let new = self.directory.join(COMPACT).join(day);
         let begin = || {
             fs::create_dir_all(&new)?;
             let names: Vec<&[u8]> = joined.iter().map(|name| name.as_bytes()).collect();
             fs::write(new.join(JOINED), names.join(&0))?;
-            for name in live.names.iter().filter(|name| !joined.contains(&name.as_os_str())) {
+            for name in live.names.iter().filter(|name| !joined.contains(name)) {
                 fs::hard_link(live.path.join(name), new.join(name))?;
             }
             resemble(&new, &live.stat)
@@ -144,7 +146,8 @@ impl Tables {
                 None => groups.push((schema, vec![(*name).clone()])),
             }
         }
-        groups.retain(|(_, names)| names.len() > 1);
+        // Other programs have other types of columns.
+        groups.retain(|(schema, names)| names.len() > 1 && columns(schema).is_ok());
         Ok(groups)
     }
 
@@ -183,11 +186,13 @@ impl Tables {
             return Ok(());
         }
         self.sync()?;
+        // Readers that share the lock have listed and opened the old ones.
+        let locked = lock(&self.directory).map_err(Error::io("lock", &self.directory))?;
         for day in days {
             let (new, live) = (self.directory.join(COMPACT).join(day), self.directory.join(day));
             match renameat_with(CWD, &new, CWD, &live, RenameFlags::EXCHANGE) {
-                Ok(()) => settle(&new, &live)?,
-                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                Ok(()) => {}
+                Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP | Errno::XDEV) => {
                     let shown = printable(live.as_os_str().as_bytes()).into_owned();
                     let why = "its filesystem can't exchange two directories, so readers would see rows twice or never";
                     return Err(Error::Refused(format!("{shown} remains as it is: {why}")));
@@ -195,7 +200,8 @@ impl Tables {
                 Err(error) => return Err(Error::io("replace", &live)(error.into())),
             }
         }
-        Ok(())
+        drop(locked);
+        recover(&self.directory)
     }
 }
 
@@ -223,7 +229,7 @@ impl Directory {
 /// Gives a file or directory the permissions of another, and the owner, where that is allowed.
 fn resemble(path: &Path, other: &Metadata) -> std::io::Result<()> {
     let _ = chown(path, Some(other.uid()), Some(other.gid()));
-    fs::set_permissions(path, Permissions::from_mode(other.permissions().mode() & 0o777))
+    fs::set_permissions(path, Permissions::from_mode(other.permissions().mode() & 0o7777))
 }
 
 /// Ends the compaction that was killed: what was not exchanged is not needed.
@@ -247,10 +253,10 @@ fn settle(old: &Path, live: &Path) -> Result<(), Error> {
             Err(error) if !is_absent(&error) => return Err(Error::io("read", &list)(error)),
             joined => joined.unwrap_or_default(),
         };
-        let joined: Vec<&[u8]> = joined.split(|byte| *byte == 0).collect();
+        let joined: BTreeSet<&[u8]> = joined.split(|byte| *byte == 0).collect();
         for name in names_in(old)? {
             let to = live.join(&name);
-            if !joined.contains(&name.as_bytes()) && fs::symlink_metadata(&to).is_err() {
+            if !joined.contains(name.as_bytes()) && fs::symlink_metadata(&to).is_err() {
                 fs::rename(old.join(&name), &to).map_err(Error::io("write", &to))?;
             }
         }

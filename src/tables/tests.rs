@@ -284,12 +284,12 @@ fn a_recording_is_added_once_and_another_export_waits() {
     let add = |tables: &mut Tables| tables.add(&header, Vec::new()).unwrap();
     assert_eq!(add(&mut tables), Some([1, 0, 0, 0]));
     assert_eq!(add(&mut tables), None);
-    let other_export =
-        flock(fs::File::open(directory.path()).unwrap(), FlockOperation::NonBlockingLockExclusive);
+    let first_table = fs::File::open(directory.path().join("table=recordings")).unwrap();
+    let other_export = flock(first_table, FlockOperation::NonBlockingLockExclusive);
     assert_eq!(other_export, Err(Errno::WOULDBLOCK));
     // It is not there before it is published.
     drop(tables);
-    assert_eq!(names_in(directory.path()).unwrap(), [""; 0]);
+    assert_eq!(names_in(directory.path()).unwrap(), ["table=recordings"]);
     let mut tables = Tables::open(directory.path()).unwrap();
     assert_eq!(add(&mut tables), Some([1, 0, 0, 0]));
     tables.publish().unwrap();
@@ -346,9 +346,10 @@ fn what_a_killed_export_has_left_is_completed_once_it_was_committed() {
     export(directory.path(), 0..2);
     expect(directory.path(), 0..2);
     // Between the renames of its files.
-    fs::create_dir(directory.path().join(ADDING)).unwrap();
     for table in ["recordings", "files"] {
-        fs::rename(live(table), directory.path().join(ADDING).join(format!("table={table}"))).unwrap();
+        let adding = directory.path().join(ADDING).join(format!("table={table}"));
+        fs::create_dir_all(&adding).unwrap();
+        fs::rename(live(table).join("date=2026-01-02"), adding.join("date=2026-01-02")).unwrap();
     }
     let mut tables = Tables::open(directory.path()).unwrap();
     assert!(tables.has("recording1", &header().started_at).unwrap());
@@ -403,13 +404,23 @@ fn damaged_and_foreign_files_remain_as_they_are() {
     fs::write(day.join("damaged.parquet"), "PAR1 and so on").unwrap();
     fs::copy(&files_of(directory.path(), "recordings")[0], day.join("foreign.parquet")).unwrap();
     fs::write(day.join("notes.txt"), "mine").unwrap();
+    for number in 0..2 {
+        let schema = "message schema { required int32 other; required group keys { required int32 a; } }";
+        let schema = Arc::new(parquet::schema::parser::parse_message_type(schema).unwrap());
+        let file = fs::File::create(day.join(format!("int{number}.parquet"))).unwrap();
+        parquet::file::writer::SerializedFileWriter::new(file, schema, Arc::default())
+            .unwrap()
+            .close()
+            .unwrap();
+    }
     let compacted = Tables::open(directory.path()).unwrap().compact(|_, _| {}).unwrap();
     assert_eq!((compacted.joined, compacted.into, compacted.damaged.len()), (6, 2, 1));
     assert!(compacted.damaged[0].contains("date=2026-01-02/damaged.parquet: "), "{compacted:?}");
     let mut names = names_in(&day).unwrap();
-    assert_eq!(names.len(), 4);
+    assert_eq!(names.len(), 6);
     names.retain(|name| name.len() < 32);
-    assert_eq!(names, ["damaged.parquet", "foreign.parquet", "notes.txt"]);
+    let others = ["damaged.parquet", "foreign.parquet", "int0.parquet", "int1.parquet", "notes.txt"];
+    assert_eq!(names, others);
 }
 
 #[test]

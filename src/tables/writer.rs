@@ -36,8 +36,8 @@ pub struct TableFile {
     path: PathBuf,
     output: Output,
     schema: TypePtr,
-    /// The column by which each row group is sorted.
-    key: usize,
+    /// The column by which each row group is sorted, if there is one of that name.
+    key: Option<usize>,
     cells: Vec<Cells>,
     /// How many rows the cells have, and how many bytes they take.
     buffered: (usize, usize),
@@ -61,10 +61,8 @@ impl TableFile {
         };
         let output = Output::Empty(create().map_err(Error::io("write", &path))?);
         let descriptor = SchemaDescriptor::new(Arc::clone(&schema));
-        let mut columns = descriptor.columns().iter();
-        let missing = || Error::Format(format!("a table has no column {key}"));
-        let key = columns.position(|column| column.path().parts() == [key]).ok_or_else(missing)?;
-        let cells = empty(&schema).map_err(failed(&path))?;
+        let key = descriptor.columns().iter().position(|column| column.path().parts() == [key]);
+        let cells = columns(&schema).map_err(failed(&path))?;
         Ok(TableFile { path, output, schema, key, cells, buffered: (0, 0) })
     }
 
@@ -130,8 +128,8 @@ impl TableFile {
             Output::Failed => return Err(again()),
         };
         if rows > 0 {
-            let columns = std::mem::replace(&mut self.cells, empty(&self.schema)?);
-            let order = columns.get(self.key).and_then(Cells::order);
+            let columns = std::mem::replace(&mut self.cells, columns(&self.schema)?);
+            let order = self.key.and_then(|key| columns.get(key)?.order());
             let mut group = writer.next_row_group()?;
             for cells in columns {
                 let mut into = group.next_column()?.ok_or_else(again)?;
@@ -146,21 +144,22 @@ impl TableFile {
     }
 
     fn properties(&self, has_pages: bool) -> Result<WriterProperties, ParquetError> {
-        let column_idx = i32::try_from(self.key)?;
-        let sorting = SortingColumn { column_idx, descending: false, nulls_first: false };
+        let key = self.key.map(i32::try_from).transpose()?;
+        let sorting =
+            key.map(|column_idx| vec![SortingColumn { column_idx, descending: false, nulls_first: false }]);
         let statistics = if has_pages { EnabledStatistics::Page } else { EnabledStatistics::Chunk };
         Ok(WriterProperties::builder()
             .set_created_by(concat!("agent-snapshot ", env!("CARGO_PKG_VERSION")).to_owned())
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
             .set_statistics_enabled(statistics)
             .set_offset_index_disabled(!has_pages)
-            .set_sorting_columns(Some(vec![sorting]))
+            .set_sorting_columns(sorting)
             .build())
     }
 }
 
 /// The columns of a schema, without rows.
-pub fn empty(schema: &TypePtr) -> Result<Vec<Cells>, ParquetError> {
+pub fn columns(schema: &TypePtr) -> Result<Vec<Cells>, ParquetError> {
     SchemaDescriptor::new(Arc::clone(schema)).columns().iter().map(|column| Cells::new(column)).collect()
 }
 
