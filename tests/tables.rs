@@ -383,7 +383,7 @@ fn killed_at_any_call(place: &Place, arguments: &[&str], again: impl Fn(), then:
     let (calls, status) = trace_program(place, words(), |_, _| {});
     assert_eq!(status, Some(0));
     // The first ones load the program.
-    for at in (60..calls).step_by(calls as usize / 20) {
+    for at in (60..calls).step_by(usize::try_from(calls).unwrap() / 20) {
         again();
         trace_program(place, words(), |pid, call| {
             if call == at {
@@ -500,7 +500,7 @@ fn readers_see_all_rows(engines: &[&str], days: i64) {
         println!("reads without a lock: {}", String::from_utf8_lossy(&output.stdout).trim_end());
     }
     assert_eq!(recordings(&tables, "files").len(), rows);
-    assert_eq!(files_of(&tables, "files").len() as i64, days);
+    assert_eq!(i64::try_from(files_of(&tables, "files").len()), Ok(days));
 }
 
 #[test]

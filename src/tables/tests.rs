@@ -385,10 +385,10 @@ fn files_of_a_day_are_joined_and_nothing_is_joined_twice() {
 fn joined_files_are_as_large_as_others() {
     let directory = tempfile::tempdir().unwrap();
     (0..9).for_each(|number| export(directory.path(), number..number + 1));
-    let size = fs::metadata(&files_of(directory.path(), "files")[0]).unwrap().len() as usize;
+    let size = fs::metadata(&files_of(directory.path(), "files")[0]).unwrap().len();
     let compact = || {
         let mut tables = Tables::open(directory.path()).unwrap();
-        tables.file_bytes = size * 2 + 2;
+        tables.file_bytes = usize::try_from(size).unwrap() * 2 + 2;
         tables.compact(|_, _| {}).unwrap()
     };
     compact();
