@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn every_verb_is_where_the_checklist_says() {
         use clap::{CommandFactory as _, Parser as _};
-        let readme = include_str!("../README.md");
+        let reference = include_str!("../docs/reference.md");
         let completions = testing::run(&["completions", "bash"]);
         let pages = tempfile::tempdir().unwrap();
         let man = pages.path().join("man1");
@@ -161,7 +161,7 @@ mod tests {
             );
             assert!(overview.contains(&format!("agent\\-snapshot\\-{name}(1)")), "{name}: overview");
             assert!(page(&format!("agent-snapshot-{name}.1")).contains("SYNOPSIS"), "{name}: man page");
-            assert!(readme.contains(&format!("agent-snapshot {name} ")), "{name}: README");
+            assert!(reference.contains(&format!("agent-snapshot {name} ")), "{name}: reference");
         }
     }
 
