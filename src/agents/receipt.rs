@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -119,6 +120,11 @@ impl ReceiptFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed("read", &self.0)(error)),
         }
+    }
+
+    /// When it was written; none where there is none.
+    pub fn written(&self) -> Option<SystemTime> {
+        fs::metadata(&self.0).and_then(|metadata| metadata.modified()).ok()
     }
 
     /// Writes it, at once.

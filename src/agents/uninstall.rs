@@ -1,5 +1,6 @@
 //! What `init` may have set, whichever agents and projects it was called for.
 
+use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
 use super::error::Error;
@@ -19,7 +20,8 @@ pub struct InstalledSetting {
     pub settings: PathBuf,
 }
 
-/// All settings that may be ours: of the user, of the project here, and where receipts say that `init` has set one.
+/// All settings that may be ours: of the user, of the project here, and where receipts say that `init` has set one. What was
+/// set last comes first: of two settings in one file, each then leaves what the receipt of the other knows.
 ///
 /// # Errors
 /// The receipts can't be read.
@@ -50,6 +52,9 @@ pub fn settings(here: &Surroundings, receipts: &Path) -> Result<Vec<InstalledSet
         .filter_map(|project| skill::file(here, project))
         .for_each(|file| add(skill::NAME, file));
     ReceiptFile::all(receipts)?.into_iter().for_each(|(name, settings)| add(&name, settings));
+    all.sort_by_key(|InstalledSetting { name, settings, .. }| {
+        Reverse(ReceiptFile::of(receipts, name, settings).written())
+    });
     Ok(all)
 }
 
