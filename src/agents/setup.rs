@@ -16,6 +16,8 @@ pub struct SetupPlan {
     change: SettingsChange,
     receipts: ReceiptFile,
     receipt: ReceiptChange,
+    /// What the receipts of other settings in the file are to be.
+    others: Vec<(ReceiptFile, Receipt)>,
 }
 
 /// What becomes of a settings file.
@@ -60,6 +62,7 @@ impl SetupPlan {
                 change: SettingsChange::None,
                 receipts,
                 receipt: ReceiptChange::None,
+                others: Vec::new(),
             });
         }
         let (mut before, mut made_directories) = (file.text.clone(), file.missing_directories());
@@ -99,6 +102,7 @@ impl SetupPlan {
             change: SettingsChange::Write(after),
             receipts,
             receipt: ReceiptChange::Write(receipt),
+            others: Vec::new(),
         })
     }
 
@@ -108,9 +112,15 @@ impl SetupPlan {
     /// The settings can't be read, or have an error.
     pub fn take_back(name: &str, slot: Slot, named: &Path, receipts: &Path) -> Result<SetupPlan, Error> {
         let file = SettingsFile::read(named)?;
-        let receipts = ReceiptFile::of(receipts, name, &file.path);
-        let change = taken_back(slot, &file, receipts.read()?.as_ref())?;
-        Ok(SetupPlan { file, change, receipts, receipt: ReceiptChange::Remove })
+        let root = receipts;
+        let receipts = ReceiptFile::of(root, name, &file.path);
+        let receipt = receipts.read()?;
+        let change = taken_back(slot, &file, receipt.as_ref())?;
+        let others = match (&change, receipt) {
+            (SettingsChange::Write(_), Some(made)) if !made.existed => made_too(name, &made, &file, root)?,
+            _ => Vec::new(),
+        };
+        Ok(SetupPlan { file, change, receipts, receipt: ReceiptChange::Remove, others })
     }
 
     /// The settings file.
@@ -150,11 +160,33 @@ impl SetupPlan {
             SettingsChange::Write(text) => self.file.replace(text)?,
             SettingsChange::Remove(directories) => self.file.remove(*directories)?,
         }
+        self.others.iter().try_for_each(|(file, receipt)| file.write(receipt))?;
         match self.receipt {
             ReceiptChange::Remove => self.receipts.remove(),
             ReceiptChange::Write(_) | ReceiptChange::None => Ok(()),
         }
     }
+}
+
+/// The receipts of the other settings in a file that `init` had made for the first of them: the last takes the file away.
+fn made_too(
+    name: &str,
+    made: &Receipt,
+    file: &SettingsFile,
+    root: &Path,
+) -> Result<Vec<(ReceiptFile, Receipt)>, Error> {
+    let mut others = Vec::new();
+    for (other, settings) in ReceiptFile::all(root)? {
+        let receipts = ReceiptFile::of(root, &other, &settings);
+        if other != name
+            && settings == file.path
+            && let Some(mut receipt) = receipts.read()?
+        {
+            (receipt.existed, receipt.made_directories) = (false, made.made_directories);
+            others.push((receipts, receipt));
+        }
+    }
+    Ok(others)
 }
 
 /// What becomes of a file when what was set there is taken back: byte for byte if nobody has edited it since, else

@@ -1,7 +1,7 @@
 //! One switch in a table at the top of a TOML text, or one table in a table there, with comments and layout kept.
 
 use serde_json::Value;
-use toml_edit::{DocumentMut, Item, TableLike, value};
+use toml_edit::{DocumentMut, Item, RawString, Table, TableLike, value};
 
 use super::error::Defect;
 use super::slot::Setting;
@@ -81,9 +81,7 @@ pub fn set_table(text: &str, [tables, name]: [&str; 2], table: &str) -> Result<S
     let json: Value = serde_json::from_str(table).map_err(|error| Defect::of_all(error.to_string()))?;
     let entries = json.as_object().ok_or_else(|| unchangeable(tables, name))?;
     let mut document = parse(text)?;
-    if let Some(present) = document.get_mut(tables).and_then(Item::as_table_like_mut) {
-        present.remove(name);
-    }
+    take_table(&mut document, [tables, name]);
     let mut after = document.to_string();
     if !after.is_empty() {
         after += if after.ends_with('\n') { "\n" } else { "\n\n" };
@@ -99,14 +97,54 @@ pub fn set_table(text: &str, [tables, name]: [&str; 2], table: &str) -> Result<S
 /// The text without the table, and without what it was in if that is empty then and `with_parent`.
 pub fn remove_table(text: &str, [tables, name]: [&str; 2], with_parent: bool) -> Result<String, Defect> {
     let mut document = parse(text)?;
-    let Some(present) = document.get_mut(tables).and_then(Item::as_table_like_mut) else {
-        return Ok(text.to_owned());
-    };
-    present.remove(name);
-    if with_parent && present.is_empty() {
+    take_table(&mut document, [tables, name]);
+    let is_empty = |item: &Item| item.as_table_like().is_some_and(TableLike::is_empty);
+    if with_parent && document.get(tables).is_some_and(is_empty) {
         document.remove(tables);
     }
     checked_table(text, document.to_string(), [tables, name], None)
+}
+
+/// Removes a table, and leaves the comments above it to what follows.
+fn take_table(document: &mut DocumentMut, [tables, name]: [&str; 2]) {
+    let present = document.get_mut(tables).and_then(Item::as_table_like_mut);
+    let Some(Item::Table(removed)) = present.and_then(|present| present.remove(name)) else { return };
+    let above = removed.decor().prefix().and_then(RawString::as_str).unwrap_or_default();
+    // The blank line is ours.
+    let Some(above) = above.strip_suffix('\n').filter(|above| !above.trim().is_empty()) else { return };
+    match following(document, removed.position()) {
+        Some(next) => {
+            let its = next.decor().prefix().and_then(RawString::as_str).unwrap_or_default();
+            let both = format!("{above}{its}");
+            next.decor_mut().set_prefix(both);
+        }
+        None => {
+            let both = format!("{above}{}", document.trailing().as_str().unwrap_or_default());
+            document.set_trailing(both);
+        }
+    }
+}
+
+/// The first table with a header behind a position.
+fn following(table: &mut Table, position: Option<isize>) -> Option<&mut Table> {
+    let mut found: Option<&mut Table> = None;
+    for (_, item) in table.iter_mut() {
+        let inner: Vec<&mut Table> = match item {
+            Item::Table(table) => vec![table],
+            Item::ArrayOfTables(tables) => tables.iter_mut().collect(),
+            Item::None | Item::Value(_) => continue,
+        };
+        for inner in inner {
+            let is_next = !inner.is_implicit() && inner.position() > position;
+            let candidate = if is_next { Some(inner) } else { following(inner, position) };
+            let is_before =
+                |one: &Table| found.as_ref().is_none_or(|found| one.position() < found.position());
+            if let Some(candidate) = candidate.filter(|one| is_before(one)) {
+                found = Some(candidate);
+            }
+        }
+    }
+    found
 }
 
 fn toml_value(json: &Value) -> Option<toml_edit::Value> {
@@ -229,12 +267,15 @@ mod tests {
             "",
             "model = \"x\" # why\n",
             "a = 1\n\n[mcp_servers.other] # mine\ncommand = \"x\"\n\n[z]\nb = 2\n",
+            "[mcp_servers.other]\ncommand = \"y\"\n\n# [mcp_servers.off]\n# command = \"kept\"\n",
         ] {
             let set = set_table(before, NAMES, value).unwrap();
             let gap = if before.is_empty() { "" } else { "\n" };
             assert_eq!(set, format!("{before}{gap}{ours}"));
             assert_eq!(find_table(&set, NAMES).unwrap(), Setting::Value(value.to_owned()));
             assert_eq!(remove_table(&set, NAMES, true).unwrap().trim_end(), before.trim_end());
+            let followed = remove_table(&format!("{set}\n# next\n[next]\n"), NAMES, true).unwrap();
+            assert_eq!(followed.trim_start(), format!("{before}\n# next\n[next]\n").trim_start());
             let other = value.replace("/a", "/c");
             assert_eq!(set_table(&set, NAMES, &other).unwrap().matches("[mcp_servers.ours]").count(), 1);
         }

@@ -1,6 +1,7 @@
 //! What `init` may have set, whichever agents and projects it was called for.
 
 use std::cmp::Reverse;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::error::Error;
@@ -18,6 +19,8 @@ pub struct InstalledSetting {
     pub slot: Option<Slot>,
     /// The file.
     pub settings: PathBuf,
+    /// Whether the file was set and is not there, and neither is its place.
+    pub is_away: bool,
 }
 
 /// All settings that may be ours: of the user, of the project here, and where receipts say that `init` has set one. What was
@@ -32,7 +35,9 @@ pub fn settings(here: &Surroundings, receipts: &Path) -> Result<Vec<InstalledSet
         let is_new = |known: &InstalledSetting| known.name != name || known.settings != settings;
         if all.iter().all(is_new) {
             let slot = slot_in(name, &settings);
-            all.push(InstalledSetting { name: name.to_owned(), slot, settings });
+            let was_set = || ReceiptFile::of(receipts, name, &settings).written().is_some();
+            let is_away = !is_there(&settings) && was_set();
+            all.push(InstalledSetting { name: name.to_owned(), slot, settings, is_away });
         }
     };
     for agent in &AGENTS {
@@ -56,6 +61,13 @@ pub fn settings(here: &Surroundings, receipts: &Path) -> Result<Vec<InstalledSet
         Reverse(ReceiptFile::of(receipts, name, settings).written())
     });
     Ok(all)
+}
+
+/// Whether the place of a settings file is there: a project may have been moved, a disk unmounted. A directory whose name
+/// begins with a dot is an agent's own.
+fn is_there(settings: &Path) -> bool {
+    let is_own = |path: &&Path| path.file_name().is_some_and(|name| name.as_bytes().starts_with(b"."));
+    settings.ancestors().find(is_own).unwrap_or(settings).parent().is_none_or(Path::exists)
 }
 
 /// What `init` sets in a file.

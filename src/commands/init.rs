@@ -217,6 +217,7 @@ fn print_server(name: &str, args: &Init, console: &mut Console) -> VerbResult {
         let why = format!("init {name} --mcp writes nothing: it prints what goes into config.yaml");
         return Err(UsageError(why).into());
     }
+    copy_program(args, console)?;
     let text = server::goose_lines(&our_program()?);
     let remarks = ["if there are extensions already, it goes among them; goose configure does the same"];
     let place = "~/.config/goose/config.yaml";

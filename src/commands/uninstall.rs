@@ -21,7 +21,7 @@ pub fn run(args: &Uninstall, console: &mut Console) -> VerbResult {
     let place = Place::of_this_user();
     let receipts = receipts(&place)?;
     let mut done = UninstallJson::default();
-    for InstalledSetting { name, slot, settings } in settings(&here, &receipts)? {
+    for InstalledSetting { name, slot, settings, is_away } in settings(&here, &receipts)? {
         let Some(slot) = slot else {
             done.failed.push(format!(
                 "{}: another version of agent-snapshot has set {name} there",
@@ -29,6 +29,13 @@ pub fn run(args: &Uninstall, console: &mut Console) -> VerbResult {
             ));
             continue;
         };
+        if is_away {
+            done.failed.push(format!(
+                "{}: it is not there now, and names the program if it comes back",
+                shown(&settings)
+            ));
+            continue;
+        }
         let plan = SetupPlan::take_back(&name, slot, &settings, &receipts);
         let applied = plan.and_then(|plan| {
             plan.check()?;

@@ -265,3 +265,35 @@ fn program_that_is_the_copy_is_left_alone() {
     installed.run(&["uninstall"]).expect(0);
     assert!(!installed.bin.exists());
 }
+
+#[test]
+fn program_stays_for_a_project_that_is_not_there() {
+    let package = Package::of(User::Current);
+    package.place.prepare("mkdir project");
+    let (project, moved) = (package.place.at("project"), package.place.at("moved"));
+    package.run_in(&project, &package.program, &["init", "gemini", "--project"]).expect(0);
+    fs::rename(&project, &moved).unwrap();
+    let failed = package.run(&["uninstall"]).expect(1);
+    assert!(failed.stderr.contains("it is not there now, and names the program"), "{failed:?}");
+    assert!(package.copy.exists());
+    fs::rename(&moved, &project).unwrap();
+    package.run(&["uninstall"]).expect(0);
+    assert!(!package.copy.exists() && !project.join(".gemini").exists());
+}
+
+#[test]
+fn a_file_of_two_settings_goes_with_the_last_of_them() {
+    for agent in ["gemini", "codex", "opencode"] {
+        for is_server_first in [false, true] {
+            let package = Package::of(User::Current);
+            let before = package.settings();
+            package.run(&["init", agent]).expect(0);
+            package.run(&["init", agent, "--mcp"]).expect(0);
+            for is_server in [is_server_first, !is_server_first] {
+                let options: &[&str] = if is_server { &["--mcp", "--remove"] } else { &["--remove"] };
+                package.run(&[&["init", agent], options].concat()).expect(0);
+            }
+            assert_same(&package.settings(), &before);
+        }
+    }
+}
