@@ -168,6 +168,7 @@ fn nothing_is_recorded_without_the_procfs_of_the_pid_namespace() {
             let snapshot = place.snapshot();
             assert!(snapshot.header().complete, "{:?}", snapshot.header().warnings);
             place.file(&snapshot, "f");
+            fs::remove_file(place.at("f")).unwrap();
         } else {
             assert!(stderr(&output).contains("/proc does not show"), "{}", stderr(&output));
             assert!(!place.at("f").exists(), "{words:?}: it ran");
