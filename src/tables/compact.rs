@@ -1,22 +1,23 @@
 //! Joins small files of a day into larger ones, a directory at a time.
 //!
 //! The files of a day that are to be are completed in a directory of their own, `_compact/table=TABLE/date=DATE`: joined
-//! files, and links to all that stays as it is. When that is on the disk, it is exchanged with the directory of the day
-//! (`RENAME_EXCHANGE`), so that whoever lists that sees all rows once, at every moment. What came into the old directory
-//! meanwhile is moved, and the rest removed.
+//! files, and links to other files of the table. When that is on the disk, it is exchanged with the directory of the day
+//! (`RENAME_EXCHANGE`), so that whoever lists that sees all rows once, at every moment. What else is in the old directory,
+//! such as subdirectories and what came meanwhile, is moved, and the rest removed.
 //!
-//! `_joined` in a new directory names the files that it replaces. While that is below `_compact`, the directory was not
-//! exchanged; afterwards it says what of the old one is to be removed. So each step can be repeated.
+//! `_joined` in a new directory names the files that it replaces. Only once the directories were exchanged, the day has
+//! such a list. It is removed when all is moved, before anything is removed from the old directory: a day without a list
+//! needs nothing of what is below `_compact`, even if that is half removed. So each step can be repeated.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, Metadata, Permissions};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use parquet::schema::types::TypePtr;
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{Access, CWD, RenameFlags, access, renameat_with};
 use rustix::io::Errno;
 
 use super::columns::key_of;
@@ -60,7 +61,10 @@ impl Tables {
         for table in TABLES {
             let directory = PathBuf::from(format!("table={table}"));
             let mut names = names_in(&self.directory.join(&directory))?;
-            names.retain(|name| name.as_encoded_bytes().starts_with(b"date="));
+            names.retain(|name| {
+                let stat = fs::symlink_metadata(self.directory.join(&directory).join(name));
+                name.as_encoded_bytes().starts_with(b"date=") && stat.is_ok_and(|stat| stat.is_dir())
+            });
             days.extend(names.into_iter().map(|day| (table, directory.join(day))));
         }
         let mut compacted = Compacted::default();
@@ -83,10 +87,15 @@ impl Tables {
     }
 
     /// Makes the directory that is to replace that of a day; whether there is anything to replace.
-    pub(super) fn stage(&self, table: &str, day: &Path, compacted: &mut Compacted) -> Result<bool, Error> {
+    pub(super) fn stage(
+        &mut self,
+        table: &str,
+        day: &Path,
+        compacted: &mut Compacted,
+    ) -> Result<bool, Error> {
         let live = Directory::of(self.directory.join(day))?;
         let groups = self.groups(&live, compacted)?;
-        if groups.is_empty() {
+        if groups.is_empty() || !live.can_be_emptied() {
             return Ok(false);
         }
         let joined: BTreeSet<&OsString> = groups.iter().flat_map(|group| &group.1).collect();
@@ -96,7 +105,14 @@ impl Tables {
             let names: Vec<&[u8]> = joined.iter().map(|name| name.as_bytes()).collect();
             fs::write(new.join(JOINED), names.join(&0))?;
             for name in live.names.iter().filter(|name| !joined.contains(name)) {
-                fs::hard_link(live.path.join(name), new.join(name))?;
+                let path = live.path.join(name);
+                // What readers pass over is moved after the exchange.
+                if !name.as_bytes().starts_with(b"_")
+                    && !name.as_bytes().starts_with(b".")
+                    && !fs::symlink_metadata(&path)?.is_dir()
+                {
+                    fs::hard_link(path, new.join(name))?;
+                }
             }
             resemble(&new, &live.stat)
         };
@@ -121,7 +137,7 @@ impl Tables {
 
     /// The small files of a day that have the same columns, if there are several.
     fn groups(
-        &self,
+        &mut self,
         live: &Directory,
         compacted: &mut Compacted,
     ) -> Result<Vec<(TypePtr, Vec<OsString>)>, Error> {
@@ -133,14 +149,18 @@ impl Tables {
         let small: Vec<&OsString> = live.names.iter().filter(is_small).collect();
         let mut groups: Vec<(TypePtr, Vec<OsString>)> = Vec::new();
         for name in small.iter().filter(|_| small.len() > 1) {
-            let schema = match TableReader::open(&live.path.join(name)) {
-                Ok(reader) => reader.schema(),
+            let reader = match TableReader::open(&live.path.join(name)) {
+                Ok(reader) => reader,
                 Err(Error::Corrupt(why)) => {
                     compacted.damaged.push(why);
                     continue;
                 }
                 Err(error) => return Err(error),
             };
+            if self.is_left_over(&live.path, name, &reader)? {
+                continue;
+            }
+            let schema = reader.schema();
             match groups.iter_mut().find(|(other, _)| *other == schema) {
                 Some((_, names)) => names.push((*name).clone()),
                 None => groups.push((schema, vec![(*name).clone()])),
@@ -149,6 +169,22 @@ impl Tables {
         // Other programs have other types of columns.
         groups.retain(|(schema, names)| names.len() > 1 && columns(schema).is_ok());
         Ok(groups)
+    }
+
+    /// Whether a file is of an export of an earlier version that was killed: [`Tables::add`] removes it by its name.
+    fn is_left_over(&mut self, day: &Path, name: &OsStr, reader: &TableReader) -> Result<bool, Error> {
+        let id = Path::new(name).file_stem().and_then(OsStr::to_str).unwrap_or_default();
+        let date = day.file_name().and_then(|name| name.to_str()?.strip_prefix("date=")).unwrap_or_default();
+        // Files of other programs have no such column.
+        if !reader.first_recording().is_ok_and(|first| first.is_some_and(|first| first == id)) {
+            return Ok(false);
+        }
+        match self.index.day(date) {
+            Ok(recordings) => Ok(!recordings.contains(id)),
+            // It may be a recording of the damaged file.
+            Err(Error::Corrupt(_)) => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes the rows of files to new ones, and returns how large each is.
@@ -224,6 +260,18 @@ impl Directory {
         let names = names_in(&path)?;
         Ok(Directory { path, stat, names })
     }
+
+    /// Whether its subdirectories can be moved to another directory.
+    fn can_be_emptied(&self) -> bool {
+        self.names.iter().all(|name| {
+            let path = self.path.join(name);
+            let is_fixed = |stat: Metadata| {
+                let is_writable = || access(&path, Access::WRITE_OK).is_ok();
+                stat.is_dir() && (stat.dev() != self.stat.dev() || !is_writable())
+            };
+            !fs::symlink_metadata(&path).is_ok_and(is_fixed)
+        })
+    }
 }
 
 /// Gives a file or directory the permissions of another, and the owner, where that is allowed.
@@ -247,23 +295,32 @@ pub fn recover(tables: &Path) -> Result<(), Error> {
 /// Removes a directory that was exchanged with that of a day, but for what that lacks and does not replace; or one that was
 /// not exchanged.
 fn settle(old: &Path, live: &Path) -> Result<(), Error> {
-    if !old.join(JOINED).exists() {
-        let list = live.join(JOINED);
-        let joined = match fs::read(&list) {
-            Err(error) if !is_absent(&error) => return Err(Error::io("read", &list)(error)),
-            joined => joined.unwrap_or_default(),
-        };
-        let joined: BTreeSet<&[u8]> = joined.split(|byte| *byte == 0).collect();
-        for name in names_in(old)? {
-            let to = live.join(&name);
-            if !joined.contains(name.as_bytes()) && fs::symlink_metadata(&to).is_err() {
-                fs::rename(old.join(&name), &to).map_err(Error::io("write", &to))?;
+    let list = live.join(JOINED);
+    if !old.join(JOINED).try_exists().map_err(Error::io("stat", old))? {
+        match fs::read(&list) {
+            Ok(joined) => {
+                carry(old, live, &joined.split(|byte| *byte == 0).collect())?;
+                fs::remove_file(&list).map_err(Error::io("remove", &list))?;
             }
+            // Nothing was exchanged, or all was moved, and then the removal was killed.
+            Err(error) if is_absent(&error) => {}
+            Err(error) => return Err(Error::io("read", &list)(error)),
         }
     }
-    remove(old)?;
-    match fs::remove_file(live.join(JOINED)) {
-        Err(error) if !is_absent(&error) => Err(Error::io("remove", live.join(JOINED))(error)),
-        _ => Ok(()),
+    remove(old)
+}
+
+/// Moves what another directory lacks there, but for what that replaces.
+fn carry(old: &Path, live: &Path, replaced: &BTreeSet<&[u8]>) -> Result<(), Error> {
+    for name in names_in(old)?.iter().filter(|name| !replaced.contains(name.as_bytes())) {
+        let (from, to) = (old.join(name), live.join(name));
+        let is_dir = |path: &Path| fs::symlink_metadata(path).map(|stat| stat.is_dir());
+        match is_dir(&to) {
+            // Made again after the exchange.
+            Ok(true) if is_dir(&from).is_ok_and(|is_dir| is_dir) => carry(&from, &to, &BTreeSet::new())?,
+            Ok(_) => {}
+            Err(_) => fs::rename(&from, &to).map_err(Error::io("write", &to))?,
+        }
     }
+    Ok(())
 }

@@ -64,15 +64,31 @@ impl TableReader {
 
     /// The identifiers of the recordings that have rows in it, as often as they have.
     pub fn recordings(&self) -> Result<Vec<String>, Error> {
+        self.first_recordings(usize::MAX)
+    }
+
+    /// The identifier of the recording that the first row belongs to.
+    pub fn first_recording(&self) -> Result<Option<String>, Error> {
+        Ok(self.first_recordings(1)?.pop())
+    }
+
+    /// The identifiers of the recordings that the first `most` rows belong to.
+    fn first_recordings(&self, most: usize) -> Result<Vec<String>, Error> {
         decode(&self.path, || {
             let columns = self.reader.metadata().file_metadata().schema_descr().columns();
             let missing = || ParquetError::General(format!("it has no column {RECORDING}"));
             let index = columns.iter().position(|column| column.path().parts() == [RECORDING]);
             let index = index.ok_or_else(missing)?;
             let mut cells = Cells::new(&columns[index])?;
+            let mut left = most;
             for group in 0..self.reader.num_row_groups() {
                 let mut column = self.reader.get_row_group(group)?.get_column_reader(index)?;
-                while cells.read(&mut column, ROWS)? > 0 {}
+                loop {
+                    match cells.read(&mut column, ROWS.min(left))? {
+                        0 => break,
+                        read => left -= read,
+                    }
+                }
             }
             Ok(cells.texts().map(|id| String::from_utf8_lossy(id).into_owned()).collect())
         })

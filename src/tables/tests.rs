@@ -465,7 +465,7 @@ fn what_comes_while_files_are_joined_stays() {
 fn a_compaction_that_was_killed_before_the_exchange_has_done_nothing() {
     let directory = tempfile::tempdir().unwrap();
     (0..3).for_each(|number| export(directory.path(), number..number + 1));
-    let tables = Tables::open(directory.path()).unwrap();
+    let mut tables = Tables::open(directory.path()).unwrap();
     let of = Path::new("table=recordings/date=2026-01-02");
     assert!(tables.stage("recordings", of, &mut Compacted::default()).unwrap());
     drop(tables);
@@ -473,6 +473,70 @@ fn a_compaction_that_was_killed_before_the_exchange_has_done_nothing() {
     let before = files_of(directory.path(), "recordings");
     drop(Tables::open(directory.path()).unwrap());
     assert_eq!(files_of(directory.path(), "recordings"), before);
+    expect(directory.path(), 0..3);
+}
+
+#[test]
+fn a_new_directory_of_a_day_that_is_half_removed_was_not_exchanged() {
+    let directory = tempfile::tempdir().unwrap();
+    (0..3).for_each(|number| export(directory.path(), number..number + 1));
+    let mut tables = Tables::open(directory.path()).unwrap();
+    let of = Path::new("table=recordings/date=2026-01-02");
+    assert!(tables.stage("recordings", of, &mut Compacted::default()).unwrap());
+    drop(tables);
+    fs::remove_file(directory.path().join("_compact").join(of).join("_joined")).unwrap();
+    drop(Tables::open(directory.path()).unwrap());
+    expect(directory.path(), 0..3);
+}
+
+#[test]
+fn what_is_no_table_file_stays_in_a_day_that_is_joined() {
+    let directory = tempfile::tempdir().unwrap();
+    (0..3).for_each(|number| export(directory.path(), number..number + 1));
+    let day = directory.path().join("table=files/date=2026-01-02");
+    for subdirectory in ["_temporary/0", "sub.parquet", "empty"] {
+        fs::create_dir_all(day.join(subdirectory)).unwrap();
+    }
+    fs::write(day.join("_temporary/0/part"), "mine").unwrap();
+    fs::write(day.join("_unfinished"), "mine").unwrap();
+    std::os::unix::fs::symlink("nowhere", day.join("link.parquet")).unwrap();
+    fs::write(directory.path().join("table=files/date=file"), "mine").unwrap();
+    let mut is_made = false;
+    let mut tables = Tables::open(directory.path()).unwrap();
+    let compacted = tables.compact(|done, of| {
+        if done + 1 == of && !is_made {
+            fs::create_dir(day.join("late")).unwrap();
+            is_made = true;
+        }
+    });
+    assert_eq!(compacted.unwrap().joined, 6);
+    drop(tables);
+    let mut names = names_in(&day).unwrap();
+    names.retain(|name| name.len() < 32);
+    assert_eq!(names, ["_temporary", "_unfinished", "empty", "late", "link.parquet", "sub.parquet"]);
+    assert_eq!(fs::read(day.join("_temporary/0/part")).unwrap(), b"mine");
+    assert_eq!(fs::read(day.join("_unfinished")).unwrap(), b"mine");
+    assert_eq!(fs::read(directory.path().join("table=files/date=file")).unwrap(), b"mine");
+    assert!(!directory.path().join("_compact").exists());
+}
+
+#[test]
+fn what_a_killed_export_of_an_earlier_version_has_left_is_not_joined() {
+    let directory = tempfile::tempdir().unwrap();
+    (0..3).for_each(|number| export(directory.path(), number..number + 1));
+    let name_by_recording = |table: &str| {
+        for path in files_of(directory.path(), table) {
+            let id = TableReader::open(&path).unwrap().first_recording().unwrap().unwrap();
+            fs::rename(&path, path.with_file_name(format!("{id}.parquet"))).unwrap();
+        }
+    };
+    ["files", "recordings"].into_iter().for_each(name_by_recording);
+    let day = |table: &str| directory.path().join(format!("table={table}/date=2026-01-02"));
+    fs::remove_file(day("recordings").join("recording2.parquet")).unwrap();
+    let compacted = Tables::open(directory.path()).unwrap().compact(|_, _| {}).unwrap();
+    assert_eq!((compacted.joined, compacted.into), (4, 2));
+    assert!(day("files").join("recording2.parquet").exists());
+    export(directory.path(), 2..3);
     expect(directory.path(), 0..3);
 }
 
