@@ -3,12 +3,13 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
 use agent_snapshot::snapshot::{Digest, FileRecord, Header, Operation, State};
 use agent_snapshot::tables::Tables;
 use jiff::{Timestamp, ToSpan as _};
+use nix::libc;
 use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::RowAccessor as _;
 use serde_json::Value;
@@ -322,7 +323,104 @@ fn full_disk_leaves_only_whole_files() {
 }
 
 #[test]
-fn export_that_is_killed_at_any_call_can_be_repeated() {
+fn export_that_is_killed_can_be_repeated() {
+    killed_exports_can_be_repeated(4);
+}
+
+#[test]
+#[ignore = "slow: kills hundreds of exports"]
+fn slow_export_that_is_killed_after_any_change_can_be_repeated() {
+    killed_exports_can_be_repeated(1);
+}
+
+/// Kills exports and compactions after each change of a directory, or after one of `step` changes.
+fn killed_exports_can_be_repeated(step: usize) {
+    let (place, tables, first, all) = two_exports();
+    let base = |name: &str| place.base().join(name);
+    for changes in (1..).step_by(step) {
+        copy(&place, &base("first"), &tables);
+        if !killed(&place, &["--all"], after_changes(changes)) {
+            break;
+        }
+        // Other tables may be ahead of that of the recordings.
+        let [files, _, _, known] = TABLES.map(|table| recordings(&tables, table));
+        assert!(files == first[0] || files == all[0], "{changes}: {files:?}");
+        assert!(known == first[3] || known == all[3], "{changes}: {known:?}");
+        // Not the same again, which would get the same names.
+        export(&place, &["@"]).expect(0);
+        assert_eq!(whole(&place, &["--all"]), all, "{changes}");
+    }
+    for changes in (1..).step_by(step) {
+        copy(&place, &base("before"), &tables);
+        if !killed(&place, &["--compact"], after_changes(changes)) {
+            break;
+        }
+        assert_eq!(TABLES.map(|table| recordings(&tables, table)), all, "{changes}");
+        assert_eq!(whole(&place, &["--compact"]), all, "{changes}");
+        assert_eq!(files_of(&tables, "files").len(), 1);
+    }
+}
+
+#[test]
+fn recovery_that_is_killed_can_be_repeated() {
+    killed_recoveries_can_be_repeated(false);
+}
+
+#[test]
+#[ignore = "slow: kills hundreds of exports"]
+fn slow_recovery_that_is_killed_twice_can_be_repeated() {
+    killed_recoveries_can_be_repeated(true);
+}
+
+/// Kills a compaction before it exchanges directories and between two exchanges, and then the export that recovers after
+/// each of its changes; if `twice`, then the next one, too.
+fn killed_recoveries_can_be_repeated(twice: bool) {
+    let (place, tables, _, all) = two_exports();
+    let before = place.base().join("before");
+    let (left, half) = (place.base().join("left"), place.base().join("half"));
+    // What readers pass over is not linked, but moved.
+    fs::write(tables.join(day_of(&tables)).join("_mine"), "mine").unwrap();
+    copy(&place, &tables, &before);
+    let check = |what: &str| {
+        assert_eq!(TABLES.map(|table| recordings(&tables, table)), all, "{what}");
+        assert_eq!(whole(&place, &["--compact"]), all, "{what}");
+        assert_eq!(files_of(&tables, "files").len(), 1, "{what}");
+        assert_eq!(fs::read(tables.join(day_of(&tables)).join("_mine")).unwrap(), b"mine", "{what}");
+    };
+    for (exchanges, call) in [(0, libc::SYS_syncfs), (2, libc::SYS_renameat2)] {
+        copy(&place, &before, &tables);
+        let mut left_to_see = exchanges.max(1);
+        let is_killed = killed(&place, &["--compact"], |number| {
+            left_to_see -= usize::from(number == call);
+            left_to_see == 0
+        });
+        assert!(is_killed);
+        copy(&place, &tables, &left);
+        for changes in 1.. {
+            copy(&place, &left, &tables);
+            // It has nothing to add.
+            if !killed(&place, &["@"], after_changes(changes)) {
+                assert!(changes > 8, "{changes}");
+                break;
+            }
+            if !twice {
+                check(&format!("{exchanges}: {changes}"));
+                continue;
+            }
+            copy(&place, &tables, &half);
+            for again in 1.. {
+                copy(&place, &half, &tables);
+                if !killed(&place, &["@"], after_changes(again)) {
+                    break;
+                }
+                check(&format!("{exchanges}: {changes}, {again}"));
+            }
+        }
+    }
+}
+
+/// A place with two exports of a day, and how the tables are after the first one (also in `first`) and after both.
+fn two_exports() -> (Place, PathBuf, [Vec<String>; 4], [Vec<String>; 4]) {
     let place = Place::new();
     let tables = place.base().join("tables");
     for number in 0..3 {
@@ -331,70 +429,73 @@ fn export_that_is_killed_at_any_call_can_be_repeated() {
             export(&place, &["--all"]).expect(0);
         }
     }
-    let first = recordings(&tables, "files");
-    let whole = |arguments: &[&str]| {
-        export(&place, arguments).expect(0);
-        assert_eq!(directories(&tables), TABLES.map(|table| format!("table={table}")));
-        TABLES.map(|table| recordings(&tables, table))
-    };
-    let before = place.base().join("before");
-    let again = |from: &Path, to: &Path| {
-        place.prepare(&format!("rm -rf {1} && cp -a {0} {1}", from.display(), to.display()));
-    };
-    again(&tables, &before);
-    let all = whole(&["--all"]);
+    let first = TABLES.map(|table| recordings(&tables, table));
+    copy(&place, &tables, &place.base().join("first"));
+    let all = whole(&place, &["--all"]);
     assert_eq!(all[3].len(), 3);
-    killed_at_any_call(
-        &place,
-        &["--all"],
-        || again(&before, &tables),
-        |call| {
-            // Other tables may be ahead of that of the recordings.
-            let [files, _, _, known] = TABLES.map(|table| recordings(&tables, table));
-            assert!(files == first || files == all[0], "call {call}: {files:?}");
-            assert!(known.len() == 1 || known == all[3], "call {call}: {known:?}");
-            // Not the same again, which would get the same names.
-            export(&place, &["@"]).expect(0);
-            assert_eq!(whole(&["--all"]), all, "call {call}");
-        },
-    );
-    // Now there are two files of each table.
-    again(&before, &tables);
-    export(&place, &["--all"]).expect(0);
-    again(&tables, &before);
-    killed_at_any_call(
-        &place,
-        &["--compact"],
-        || again(&before, &tables),
-        |call| {
-            assert_eq!(TABLES.map(|table| recordings(&tables, table)), all, "call {call}");
-            assert_eq!(whole(&["--compact"]), all, "call {call}");
-            assert_eq!(files_of(&tables, "files").len(), 1);
-        },
-    );
+    copy(&place, &tables, &place.base().join("before"));
+    (place, tables, first, all)
 }
 
-/// Kills an export at one system call after the other, and has `then` look at what it has left.
-fn killed_at_any_call(place: &Place, arguments: &[&str], again: impl Fn(), then: impl Fn(u64)) {
+/// Exports, and returns the recordings of each table, beside which there is nothing.
+fn whole(place: &Place, arguments: &[&str]) -> [Vec<String>; 4] {
     let tables = place.base().join("tables");
-    let words = || {
-        let words = ["export".as_ref(), "--tables".as_ref(), tables.as_os_str()].into_iter();
-        words.chain(arguments.iter().map(OsStr::new))
-    };
-    again();
-    let (calls, status) = trace_program(place, words(), |_, _| {});
-    assert_eq!(status, Some(0));
-    // The first ones load the program, and the last ones make visible what was written.
-    for at in (60..calls).filter(|at| at % if at + 160 < calls { 40 } else { 5 } == 0) {
-        again();
-        trace_program(place, words(), |pid, call| {
-            if call == at {
+    export(place, arguments).expect(0);
+    assert_eq!(directories(&tables), TABLES.map(|table| format!("table={table}")));
+    TABLES.map(|table| recordings(&tables, table))
+}
+
+/// Puts a copy of a directory in the place of another one.
+fn copy(place: &Place, from: &Path, to: &Path) {
+    place.prepare(&format!("rm -rf {1} && cp -a {0} {1}", from.display(), to.display()));
+}
+
+/// The directory of the only day of the files.
+fn day_of(tables: &Path) -> PathBuf {
+    let name = files_of(tables, "files").remove(0);
+    Path::new(&name).parent().unwrap().to_owned()
+}
+
+/// Kills an export at the end of the first system call for which `is_last` holds, and says whether there was one.
+fn killed(place: &Place, arguments: &[&str], mut is_last: impl FnMut(i64) -> bool) -> bool {
+    let tables = place.base().join("tables");
+    let words = ["export".as_ref(), "--tables".as_ref(), tables.as_os_str()].into_iter();
+    let mut ended = 0;
+    let (_, status) = trace_program(place, words.chain(arguments.iter().map(OsStr::new)), |pid, calls| {
+        // The first stop after another call is that at its end.
+        if calls > std::mem::replace(&mut ended, calls) {
+            let call = fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
+            let number = call.split(' ').next().and_then(|number| number.parse().ok());
+            if number.is_some_and(&mut is_last) {
                 kill(pid.as_raw());
             }
-        });
-        then(at);
+        }
+    });
+    status.is_none()
+}
+
+/// Holds for the last one of so many system calls that change a directory.
+fn after_changes(changes: usize) -> impl FnMut(i64) -> bool {
+    let mut left = changes;
+    move |number| {
+        left = left.saturating_sub(usize::from(CHANGES.contains(&number)));
+        left == 0
     }
 }
+
+/// System calls that change a directory.
+const CHANGES: &[i64] = &[
+    libc::SYS_renameat,
+    libc::SYS_renameat2,
+    libc::SYS_unlinkat,
+    libc::SYS_linkat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_rename,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_unlink,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_rmdir,
+];
 
 /// Makes tables of so many days with three files of each in each table, and returns how many rows that of the files has.
 fn many_small_files(tables: &Path, days: i64) -> usize {
