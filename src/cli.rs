@@ -600,6 +600,9 @@ pub struct UndoOptions {
     /// One JSON object
     #[arg(long)]
     pub json: bool,
+    /// The digest of the plan that was seen: no other one is carried out; no option sets it.
+    #[arg(skip)]
+    pub agreed: Option<String>,
 }
 
 // What of a state is put back, where not all of it is.
@@ -645,6 +648,9 @@ pub struct SessionAccess {
     /// Only recordings that concern this directory, whatever names them; no option sets it.
     #[arg(skip)]
     pub confined_to: Option<Vec<u8>>,
+    /// A word for a recording is never a path or directory; no option sets it.
+    #[arg(skip)]
+    pub recordings_only: bool,
 }
 
 #[derive(Debug, Args, Default)]

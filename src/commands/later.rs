@@ -6,7 +6,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use super::log::command_line;
+use super::open::is_in_reach;
 use super::out::Console;
+use crate::cli::SessionAccess;
 use crate::library::linked::ChangedFiles;
 use crate::library::scope::changes_any;
 use crate::library::{Entry, Library};
@@ -16,23 +18,32 @@ use crate::snapshot::{FileRecord, FileType, Snapshot, State};
 /// How many recordings are named before the rest is only counted.
 const NAMED: usize = 5;
 
-/// Names those of `entries` that changed something which `snapshot` tells of, and says whether there is one.
+/// What a recording is called if `access` does not reach it.
+pub const ELSEWHERE: &str = "a recording elsewhere";
+
+/// Names those of `entries` that changed something which `snapshot` tells of, and says whether there is one and all are in
+/// reach.
 pub fn name_later<'e>(
     snapshot: &Snapshot,
     entries: impl Iterator<Item = &'e Entry>,
     library: &Library,
+    access: &SessionAccess,
     console: &mut Console,
 ) -> bool {
     let mut changed = ChangedPaths::default();
     changed.add(snapshot);
-    let later: Vec<_> = entries.filter(|entry| changed.are_touched_by(entry, library)).collect();
+    let later = entries.filter(|entry| changed.are_touched_by(entry, library));
+    let (later, elsewhere): (Vec<_>, Vec<_>) = later.partition(|entry| is_in_reach(entry, library, access));
     for other in later.iter().take(NAMED) {
         console.say(format_args!("changed since by {}: {}", other.id, command_line(other)));
     }
     if later.len() > NAMED {
         console.say(format_args!("and by {} more", later.len() - NAMED));
     }
-    !later.is_empty()
+    if !elsewhere.is_empty() {
+        console.say(format_args!("changed since by {ELSEWHERE}"));
+    }
+    !later.is_empty() && elsewhere.is_empty()
 }
 
 /// Paths that recordings changed.

@@ -93,32 +93,32 @@ pub fn check_confined(
     library: &Library,
     access: &SessionAccess,
 ) -> Result<(), library::Error> {
-    match access.confined_to.is_none() || scope(access, false).contains(entry, library) {
+    match is_in_reach(entry, library, access) {
         true => Ok(()),
-        false => Err(not_of_project(&entry.id)),
+        false => Err(library::Error::NoSuch(
+            "nothing was changed, since this concerns a recording elsewhere, too, which is out of reach"
+                .to_owned(),
+        )),
     }
 }
 
-fn not_of_project(word: &str) -> library::Error {
-    let word = printable(word.as_bytes());
-    library::Error::NoSuch(format!("{word} does not name one recording of this project (log lists them)"))
+/// Whether a recording may be named where a verb is confined.
+pub fn is_in_reach(entry: &Entry, library: &Library, access: &SessionAccess) -> bool {
+    access.confined_to.is_none() || scope(access, false).contains(entry, library)
 }
 
-/// What a word names where a verb is confined: a recording, by words that tell nothing of others.
-fn find_confined(word: &Path, access: &SessionAccess) -> Result<Named, library::Error> {
-    let text = word.to_string_lossy();
-    let unknown = || not_of_project(&text);
+/// The recording that a word names where it can't be a path, by an error that tells nothing of others.
+fn find_in_reach(word: &Path, access: &SessionAccess) -> Result<Named, library::Error> {
+    let unknown = || {
+        let word = printable(word.as_os_str().as_bytes());
+        let of = if access.confined_to.is_some() { " of this project" } else { "" };
+        library::Error::NoSuch(format!("{word} does not name one recording{of} (log lists them)"))
+    };
     let library = Library::find()?.ok_or_else(unknown)?;
-    let named =
-        name::find(word.as_os_str(), &library, &scope(access, false)).map_err(|error| match error {
-            library::Error::NoSuch(_) => unknown(),
-            other => other,
-        })?;
-    match &named {
-        Named::Recording(entry, _) => check_confined(entry, &library, access).map_err(|_| unknown())?,
-        Named::Directory(_) => return Err(unknown()),
+    match name::find_in_scope(word.as_os_str(), &library, &scope(access, true)) {
+        Ok(Named::Directory(_)) | Err(library::Error::NoSuch(_)) => Err(unknown()),
+        found => found,
     }
-    Ok(named)
 }
 
 /// The directory of the snapshot that `word` names.
@@ -130,8 +130,8 @@ pub fn directory_of(word: &Path, access: &SessionAccess) -> Result<PathBuf, libr
 
 /// What a word names, if the verb's session may see it.
 fn find(word: &Path, access: &SessionAccess) -> Result<Named, library::Error> {
-    if access.confined_to.is_some() {
-        return find_confined(word, access);
+    if access.recordings_only {
+        return find_in_reach(word, access);
     }
     let bytes = word.as_os_str().as_encoded_bytes();
     let reference = Reference::parse(bytes).transpose()?;
@@ -330,6 +330,7 @@ pub fn open_with_paths(
     let mut paths = paths.concat();
     let unknown = match word.map(|word| named(word, access, console)).transpose()? {
         Some(Ok(directory)) => return Ok((open_directory(&directory, console)?, paths)),
+        Some(Err(unknown)) if access.recordings_only => return Err(unknown),
         Some(Err(unknown)) => Some(unknown),
         None => None,
     };
@@ -361,7 +362,7 @@ fn named(
 ) -> anyhow::Result<Result<PathBuf, anyhow::Error>> {
     match find(word, access) {
         Ok(Named::Recording(entry, directory)) => {
-            say_if_both(word, &entry, console);
+            say_if_both(word, &entry, access, console);
             Ok(Ok(directory))
         }
         Ok(Named::Directory(directory)) if name::is_bundle(&directory) => Ok(Ok(directory)),
@@ -395,13 +396,16 @@ pub fn undo_words(
         let unknown = match find_recording(word, access) {
             Ok(entry) => match require_whole(word, &entry) {
                 Ok(()) => {
-                    say_if_both(word, &entry, console);
+                    say_if_both(word, &entry, access, console);
                     recordings.push(entry);
                     continue;
                 }
+                Err(error) if access.recordings_only => return Err(error.into()),
                 Err(error) => error.into(),
             },
-            Err(error @ library::Error::NoSuch(_)) if !name::is_bundle(word) => error.into(),
+            Err(error @ library::Error::NoSuch(_)) if !access.recordings_only && !name::is_bundle(word) => {
+                error.into()
+            }
             Err(error) => return Err(error.into()),
         };
         let paths = words[number..].iter().map(|word| word.as_os_str().to_owned()).collect();
@@ -411,8 +415,8 @@ pub fn undo_words(
 }
 
 /// Says which a word is taken for that is the name of a recording and a path.
-fn say_if_both(word: &Path, entry: &Entry, console: &mut Console) {
-    if exists(word.as_os_str()) {
+fn say_if_both(word: &Path, entry: &Entry, access: &SessionAccess, console: &mut Console) {
+    if !access.recordings_only && exists(word.as_os_str()) {
         let (shown, id) = (printable(word.as_os_str().as_bytes()), &entry.id);
         console.say(format_args!("{shown} is taken for the recording {id}: -- {shown} means the path"));
     }

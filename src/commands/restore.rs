@@ -30,7 +30,7 @@ use super::past::{Extent, Past, past};
 use super::paths::{Exclusions, Selection, anchored, counted, number_of_paths, shell_line, shell_word};
 use super::progress;
 use super::provide::provide;
-use crate::cli::{Restore, RestoreExtent};
+use crate::cli::{Restore, RestoreExtent, SessionAccess};
 use crate::git::below;
 use crate::library::{Entry, Library};
 use crate::observe::policy::ignore::SCRATCH;
@@ -115,7 +115,7 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
     let outcome = put_back(&snapshot, &request, &form, console)?;
     if !args.json {
         report_where_the_content_is(&snapshot, &outcome, console);
-        name_what_came_later(&snapshot, &outcome, console)?;
+        name_what_came_later(&snapshot, &outcome, &args.access, console)?;
     }
     Ok(exit(&outcome))
 }
@@ -124,6 +124,7 @@ pub fn run(args: &Restore, console: &mut Console) -> VerbResult {
 fn name_what_came_later(
     snapshot: &Snapshot,
     outcome: &RestoreOutcome,
+    access: &SessionAccess,
     console: &mut Console,
 ) -> anyhow::Result<()> {
     let is_conflict = |(_, why): &(Vec<u8>, LeftReason)| matches!(why, LeftReason::Conflict(_));
@@ -135,7 +136,7 @@ fn name_what_came_later(
     let is_this = |entry: &&Entry| library.directory_of(&entry.id) == snapshot.path();
     if let Some(this) = entries.iter().find(is_this) {
         let later = entries.iter().filter(|entry| entry.time > this.time);
-        name_later(snapshot, later, &library, console);
+        name_later(snapshot, later, &library, access, console);
     }
     Ok(())
 }
@@ -245,6 +246,10 @@ pub fn put_back(
             let remedies = Remedies::of(interrupted);
             console.json(&json!({"applied": false, "refused": true, "interrupted": remedies}))?;
         }
+        return Ok(outcome);
+    }
+    if outcome.is_other_plan {
+        console.say(format_args!("nothing was changed, since that would not do what the plan showed"));
         return Ok(outcome);
     }
     if form.json {

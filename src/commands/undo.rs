@@ -12,11 +12,11 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use self::pick::{Picked, pick};
 use super::exit::{Exit, UsageError, VerbResult};
-use super::later::{ChangedPaths, name_later};
+use super::later::{ChangedPaths, ELSEWHERE, name_later};
 use super::log::{before_now, command_line, started};
 use super::open::{
-    UndoWords, check_confined, exists, find_whole_recording, known_links, open_net, open_net_of, scope,
-    undo_words,
+    UndoWords, check_confined, exists, find_whole_recording, is_in_reach, known_links, open_net, open_net_of,
+    scope, undo_words,
 };
 use super::out::Console;
 use super::paths::{Exclusions, Selection, counted, live, quoted};
@@ -375,8 +375,10 @@ impl Recordings {
             !ids.contains(&entry.id.as_str()) && self.is_candidate(entry) && entry.time.as_str() > newest
         };
         let later = || self.entries.iter().filter(is_later);
-        let mut conflicts = self.changed_by_other_names(snapshot, later());
-        conflicts.extend(breaks.iter().map(|one| (one.path.clone(), self.reason_of(one, chosen))));
+        let mut conflicts = self.changed_by_other_names(snapshot, later(), &options.access);
+        conflicts.extend(
+            breaks.iter().map(|one| (one.path.clone(), self.reason_of(one, chosen, &options.access))),
+        );
         let known_links = known_links(snapshot, &self.library, &options.access);
         let put = Put {
             snapshot,
@@ -400,8 +402,8 @@ impl Recordings {
         let put = Put { selection, command: &command, ..put };
         let way_back = Some("redo with: agent-snapshot redo".to_owned());
         let outcome = put.back(UndoForm { recordings: &ids, way_back }, options, console)?;
-        if !outcome.is_whole() && outcome.interrupted.is_none() {
-            let named = name_later(snapshot, later(), &self.library, console);
+        if !outcome.is_whole() && !outcome.is_other_plan && outcome.interrupted.is_none() {
+            let named = name_later(snapshot, later(), &self.library, &options.access, console);
             if named && !selection.is_explicit() {
                 let ids = ids.join(" ");
                 console.say(format_args!("agent-snapshot undo --with-later {ids} undoes those, too"));
@@ -451,9 +453,10 @@ impl Recordings {
             _ => None,
         };
         let outcome = put.back(UndoForm { recordings: &ids, way_back }, options, console)?;
-        if !outcome.is_whole() && outcome.interrupted.is_none() {
+        if !outcome.is_whole() && !outcome.is_other_plan && outcome.interrupted.is_none() {
             let is_later = |entry: &&Entry| entry.changes.any() && entry.time > undone.at;
-            name_later(&snapshot, self.entries.iter().filter(is_later), &self.library, console);
+            let later = self.entries.iter().filter(is_later);
+            name_later(&snapshot, later, &self.library, &options.access, console);
         }
         let recordings = entries.into_iter().cloned().collect();
         Ok(Some(Performed { recordings, outcome, lacks_paths: false }))
@@ -464,14 +467,19 @@ impl Recordings {
         &self,
         snapshot: &Snapshot,
         later: impl Iterator<Item = &'a Entry>,
+        access: &SessionAccess,
     ) -> BTreeMap<Vec<u8>, String> {
         let mut files = ChangedFiles::default();
         files.add(snapshot);
         let mut conflicts = BTreeMap::new();
         for entry in later {
             for (path, name) in files.changed_by(entry, &self.library) {
-                let (name, by) = (printable(&name), command_line(entry));
-                let why = format!("its hard link {name} was changed since by {} ({by})", entry.id);
+                let why = if is_in_reach(entry, &self.library, access) {
+                    let (name, by) = (printable(&name), command_line(entry));
+                    format!("its hard link {name} was changed since by {} ({by})", entry.id)
+                } else {
+                    format!("a hard link of it was changed since by {ELSEWHERE}")
+                };
                 conflicts.entry(path).or_insert(why);
             }
         }
@@ -479,7 +487,7 @@ impl Recordings {
     }
 
     /// Who has changed a path between two recordings.
-    fn reason_of(&self, broken: &ChainBreak, chosen: &[&Entry]) -> String {
+    fn reason_of(&self, broken: &ChainBreak, chosen: &[&Entry], access: &SessionAccess) -> String {
         let (older, newer) = (chosen[broken.older], chosen[broken.newer]);
         let between = |entry: &&Entry| {
             entry.time >= older.time
@@ -490,6 +498,7 @@ impl Recordings {
                 && changes_any(&self.library.directory_of(&entry.id), |path| path == broken.path)
         };
         let who = match self.entries.iter().rev().find(between) {
+            Some(entry) if !is_in_reach(entry, &self.library, access) => ELSEWHERE.to_owned(),
             Some(entry) => format!("{} ({})", entry.id, command_line(entry)),
             None => "something that is not in the library".to_owned(),
         };
@@ -571,6 +580,7 @@ impl Put<'_> {
             skip_conflicts: options.extent.skip_conflicts,
             merge: options.extent.merge,
             dry_run: options.dry_run,
+            agreed: options.agreed.as_deref(),
             ..RestoreRequest::new(Side::Before, &policy, &choice, self.command)
         })
     }

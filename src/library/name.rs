@@ -35,6 +35,23 @@ impl Named {
 /// # Errors
 /// It names none, or more than one: the candidates are in the message.
 pub fn find(word: &OsStr, library: &Library, scope: &Scope) -> Result<Named, Error> {
+    find_among(word, library, scope, &|_| true)
+}
+
+/// The same, as if the library had only the recordings in `scope`.
+///
+/// # Errors
+/// As of [`find`].
+pub fn find_in_scope(word: &OsStr, library: &Library, scope: &Scope) -> Result<Named, Error> {
+    find_among(word, library, scope, &|entry| scope.contains(entry, library))
+}
+
+fn find_among(
+    word: &OsStr,
+    library: &Library,
+    scope: &Scope,
+    is_known: &dyn Fn(&Entry) -> bool,
+) -> Result<Named, Error> {
     let bytes = word.as_bytes();
     if let Some(text) = word.to_str().filter(|text| text.starts_with('@')) {
         return nth(text, library, scope);
@@ -45,7 +62,7 @@ pub fn find(word: &OsStr, library: &Library, scope: &Scope) -> Result<Named, Err
     let Some(text) = word.to_str() else { return Ok(Named::Directory(word.into())) };
     let entries = library.entries()?;
     let matching = |is_match: &dyn Fn(&Entry) -> bool| -> Vec<&Entry> {
-        entries.iter().rev().filter(|entry| is_match(entry)).collect()
+        entries.iter().rev().filter(|entry| is_match(entry) && is_known(entry)).collect()
     };
     let mut candidates = matching(&|entry| entry.id == text);
     if candidates.is_empty() && text.len() >= SHORTEST && is_start_of_id(text) {

@@ -3,15 +3,17 @@
 //! Neighbours: `run.rs` fills it in, `plan.rs` has the plan that it is made of.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::interrupted::UnfinishedRescue;
 use super::merge::Merged;
 use super::node::Shortfall;
 use super::plan::{Action, LeftReason, Obstacle, PlanInput, RestorePlan, Step};
+use super::request::RestoreRequest;
 use super::since::Since;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::Unavailable;
+use crate::snapshot::{Digest, FileType, Present, Snapshot};
 
 /// What becomes of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,6 +84,10 @@ pub struct RestoreOutcome {
     pub is_refused: bool,
     /// Whether conflicts are a reason for that.
     pub has_blocking_conflicts: bool,
+    /// What tells the plan from another one; see [`digest`].
+    pub digest: String,
+    /// Whether nothing was changed since this is not the plan that was agreed to.
+    pub is_other_plan: bool,
 }
 
 impl RestoreOutcome {
@@ -138,6 +144,39 @@ pub fn outcome(
         at_wanted: plan.at_wanted,
         ..RestoreOutcome::default()
     }
+}
+
+/// The digest over what is restored, the changes, what is left or in the way, and what is there now in place of what is
+/// put back. Of directories and of Git's state only what the plan makes of them counts: others work on them all the time.
+pub fn digest(
+    snapshot: &Snapshot,
+    request: &RestoreRequest,
+    input: &PlanInput,
+    plan: &RestorePlan,
+    outcome: &RestoreOutcome,
+) -> String {
+    let RestoreOutcome { changes, conflicts, obstacles, unavailable, left, not_linked, .. } = outcome;
+    let sources: Vec<&Path> = snapshot.parts().iter().map(Snapshot::path).collect();
+    let mut text = format!(
+        "{sources:?} {:?} {conflicts:?} {obstacles:?} {unavailable:?} {left:?} {not_linked:?}",
+        request.command
+    );
+    for (path, change) in changes {
+        text.push_str(&format!("\n{} {}", change.name(), path.escape_ascii()));
+    }
+    let files = plan.steps.iter().filter(|step| !input.files[step.record].is_git_state);
+    for step in files {
+        let found = input.inspections.get(&step.record).and_then(|found| found.as_ref().ok());
+        let live = found.and_then(|found| found.live.as_ref());
+        if let Some(live) = live.filter(|live| live.file_type != FileType::Directory) {
+            let Present { mode, mtime, mtime_nsec, size, uid, gid, dev, ino, target, .. } = live;
+            text.push_str(&format!(
+                "\n{mode} {mtime} {mtime_nsec} {size} {uid} {gid} {dev} {ino} {target:?}"
+            ));
+        }
+    }
+    let digest = Digest::of(text.as_bytes()).to_string();
+    digest.rsplit(':').next().unwrap_or_default().chars().take(16).collect()
 }
 
 /// The new files of `plan` that had more hard links than are known.

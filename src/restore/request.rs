@@ -40,6 +40,8 @@ pub struct RestoreRequest<'a> {
     pub merge: bool,
     /// Whether only the plan is wanted.
     pub dry_run: bool,
+    /// The digest of the plan that was seen: no other one is carried out.
+    pub agreed: Option<&'a str>,
 }
 
 /// Nothing is known of hard links.
@@ -71,6 +73,7 @@ impl<'a> RestoreRequest<'a> {
             skip_conflicts: false,
             merge: false,
             dry_run: false,
+            agreed: None,
         }
     }
 }

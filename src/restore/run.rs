@@ -21,7 +21,7 @@ use super::interrupted::{InterruptedRestores, directories_of, in_the_way};
 use super::journal::Journal;
 use super::known_links;
 use super::merge::Merger;
-use super::outcome::{RestoreOutcome, conflicts, outcome};
+use super::outcome::{RestoreOutcome, conflicts, digest, outcome};
 use super::plan::{self, LeftReason, PlanInput, RestorePlan, Step, needs_content};
 use super::request::{RestoreProgress, RestoreRequest};
 use super::rescue::{self, KeptPath};
@@ -132,8 +132,12 @@ pub fn run(
     let mut outcome = outcome(&input, &plan, unavailable(&input, &plan, &contents), &since);
     let merged = merged.into_iter().map(|(index, one)| (files[index].path.clone(), one));
     outcome.merged = merged.collect();
-    outcome.is_refused =
-        outcome.has_blocking_conflicts || !plan.obstacles.is_empty() || !outcome.unavailable.is_empty();
+    outcome.digest = digest(snapshot, request, &input, &plan, &outcome);
+    outcome.is_other_plan = request.agreed.is_some_and(|agreed| agreed != outcome.digest);
+    outcome.is_refused = outcome.is_other_plan
+        || outcome.has_blocking_conflicts
+        || !plan.obstacles.is_empty()
+        || !outcome.unavailable.is_empty();
     if request.dry_run || outcome.is_refused {
         return Ok(outcome);
     }

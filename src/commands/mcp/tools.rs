@@ -39,7 +39,7 @@ impl Project {
 
     /// Whose recordings are in reach.
     pub fn access(&self) -> SessionAccess {
-        SessionAccess { confined_to: self.place.clone(), ..SessionAccess::default() }
+        SessionAccess { confined_to: self.place.clone(), recordings_only: true, ..SessionAccess::default() }
     }
 
     /// A path as a verb takes it.

@@ -416,7 +416,10 @@ impl State {
                         self.dialog = None;
                         return Vec::new();
                     }
-                    (KeyCode::Char('y'), Some(Ok(report))) if report.can_be_done => next.dry_run = false,
+                    (KeyCode::Char('y'), Some(Ok(report))) if report.can_be_done => {
+                        next.dry_run = false;
+                        next.agreed = Some(report.digest.clone());
+                    }
                     (KeyCode::Char('f'), Some(Ok(_))) if !is_done => {
                         next.force = !next.force;
                         next.skip_conflicts = false;
@@ -539,7 +542,13 @@ impl State {
                 self.dialog = None;
                 self.marked.clear();
             }
-            report => *shown = Some(report),
+            report => {
+                // A plan that differs from the confirmed one is to be confirmed itself.
+                if report.as_ref().is_ok_and(|report| !report.is_done) {
+                    *request = asked.plan();
+                }
+                *shown = Some(report);
+            }
         }
         vec![Effect::Reload]
     }

@@ -233,6 +233,7 @@ fn an_undo_is_planned_and_done_only_when_it_is_confirmed() {
     let report = UndoReport {
         lines: vec![Line::new(LineKind::Removed, "remove     /home/me/demo/build")],
         can_be_done: true,
+        digest: "seen".to_owned(),
         ..UndoReport::default()
     };
     state.answer(Answer::Undo(request.clone(), Ok(report)));
@@ -243,7 +244,14 @@ remove     /home/me/demo/build
 
 y undo  Esc cancel  w with later ones";
     assert_eq!(screen(&mut state, (40, 5)), expected);
-    let real = UndoRequest { dry_run: false, ..request };
+    let agreed = |digest: &str| Some(digest.to_owned());
+    let real = UndoRequest { dry_run: false, agreed: agreed("seen"), ..request.clone() };
+    assert_eq!(press(&mut state, "y"), [Effect::Undo(real.clone())]);
+    // Another plan is to be confirmed anew.
+    let other = UndoReport { can_be_done: true, digest: "other".to_owned(), ..UndoReport::default() };
+    assert_eq!(state.answer(Answer::Undo(real, Ok(other))), [Effect::Reload]);
+    assert!(!state.is_applying());
+    let real = UndoRequest { dry_run: false, agreed: agreed("other"), ..request };
     assert_eq!(press(&mut state, "y"), [Effect::Undo(real.clone())]);
     // It can't be left now.
     assert_eq!(press(&mut state, "q\x1by"), []);

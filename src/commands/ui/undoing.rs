@@ -22,12 +22,19 @@ pub struct UndoRequest {
     pub with_later: bool,
     /// Whether only the plan is wanted.
     pub dry_run: bool,
+    /// The digest of the plan that was confirmed: if it is another one now, that is returned, and nothing done.
+    pub agreed: Option<String>,
 }
 
 impl UndoRequest {
     /// What is done.
     pub fn verb(&self) -> &'static str {
         if self.is_redo { "redo" } else { "undo" }
+    }
+
+    /// The request for the plan alone.
+    pub fn plan(&self) -> UndoRequest {
+        UndoRequest { dry_run: true, agreed: None, ..self.clone() }
     }
 }
 
@@ -42,6 +49,8 @@ pub struct UndoReport {
     pub is_done: bool,
     /// Whether this is a plan that is not refused.
     pub can_be_done: bool,
+    /// The digest of the plan.
+    pub digest: String,
     /// Whether something that has changed since stands in its way.
     pub has_conflicts: bool,
     /// Whether all was done, and nothing is to be said of it.
@@ -62,6 +71,7 @@ pub fn perform(request: &UndoRequest, access: &SessionAccess, is_of_all: bool) -
         all: is_of_all,
         extent,
         dry_run: request.dry_run,
+        agreed: request.agreed.clone(),
         access: access.clone(),
         ..UndoOptions::default()
     };
@@ -73,7 +83,14 @@ pub fn perform(request: &UndoRequest, access: &SessionAccess, is_of_all: bool) -
         undo(&Undo { recordings: ids.collect(), with_later, options, ..Undo::default() }, &mut console)
     };
     drop(console);
-    Ok(report(request, performed?.as_ref(), &collected.messages))
+    let performed = performed?;
+    if performed.as_ref().is_some_and(|performed| performed.outcome.is_other_plan) {
+        let mut now = perform(&request.plan(), access, is_of_all)?;
+        let why = "nothing was changed, since the plan is another one now:";
+        now.lines.insert(0, Line::new(LineKind::Note, why));
+        return Ok(now);
+    }
+    Ok(report(request, performed.as_ref(), &collected.messages))
 }
 
 fn report(request: &UndoRequest, performed: Option<&Performed>, messages: &[String]) -> UndoReport {
@@ -97,6 +114,7 @@ fn report(request: &UndoRequest, performed: Option<&Performed>, messages: &[Stri
     };
     report.has_conflicts = !outcome.conflicts.is_empty();
     report.can_be_done = request.dry_run && !outcome.is_refused;
+    report.digest.clone_from(&outcome.digest);
     report.is_plain = !request.dry_run && outcome.is_whole() && said.is_empty();
     // What is refused is said.
     if !outcome.is_refused {
