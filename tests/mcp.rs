@@ -345,7 +345,130 @@ fn later_recordings_that_are_undone_too_are_of_the_project() {
     record_in(&place, &other, "echo two > b");
     let Some(mut client) = Client::start(&place, &[]) else { return };
     let why = client.error("undo", json!({"recordings": [first], "with_later": true}));
-    assert!(why.contains("does not name one recording of this project"), "{why}");
+    assert_eq!(
+        why,
+        "nothing was changed, since this concerns a recording elsewhere, too, which is out of reach"
+    );
+}
+
+#[test]
+fn messages_tell_nothing_of_recordings_elsewhere() {
+    let place = Place::new();
+    let other = place.base().join("other");
+    fs::create_dir(&other).unwrap();
+    place.prepare("echo zero > a; ln a ../other/link");
+    let first = record(&place, "echo one > ../other/b; echo one > a");
+    let foreign = record_in(&place, &other, "echo secret > b; rm link; echo secret > link");
+    let last = record(&place, "echo three > ../other/b");
+    let Some(mut client) = Client::start(&place, &[]) else { return };
+    for recordings in [vec![&first], vec![&first, &last]] {
+        let plan = client.call("undo", json!({"recordings": recordings}));
+        assert_eq!(plan["refused"], true, "{plan}");
+        let text = plan.to_string();
+        assert!(text.contains("by a recording elsewhere"), "{text}");
+        for told in [foreign.as_str(), "secret", "with-later"] {
+            assert!(!text.contains(told), "{told}: {text}");
+        }
+    }
+    for (recordings, reason) in [
+        (vec![&first], "a hard link of it was changed since by a recording elsewhere"),
+        (vec![&first, &last], "it was changed by a recording elsewhere"),
+    ] {
+        let plan = client.call("undo", json!({"recordings": recordings}));
+        assert!(plan["conflicts"].to_string().contains(reason), "{plan}");
+    }
+}
+
+#[test]
+fn name_of_a_recording_is_one_of_the_project() {
+    let place = Place::new();
+    let named = |directory: &Path, script: &str| {
+        fs::create_dir_all(directory).unwrap();
+        let mut command = place.command();
+        command.args(["run", "--quiet", "--name", "deploy", "sh", "-c", script]).current_dir(directory);
+        assert!(command.output().unwrap().status.success());
+    };
+    for other in ["one", "two"] {
+        named(&place.base().join(other), "echo secret > f");
+    }
+    let Some(mut client) = Client::start(&place, &[]) else { return };
+    let why = client.error("show", json!({"recording": "deploy"}));
+    assert_eq!(why, "deploy does not name one recording of this project (log lists them)");
+    named(&place.work, "echo mine > f");
+    let show = client.call("show", json!({"recording": "deploy"}));
+    assert!(show["command"].to_string().contains("echo mine"), "{show}");
+    let plan = client.call("undo", json!({"recordings": ["deploy"]}));
+    assert!(plan["digest"].is_string(), "{plan}");
+}
+
+#[test]
+fn path_is_no_recording() {
+    let place = Place::new();
+    fs::create_dir(place.at("src")).unwrap();
+    place.write("notes", "one\n");
+    let id = record(&place, "echo two > notes; echo two > other; echo two > src/file");
+    for arguments in [&[][..], &["--all"]] {
+        let Some(mut client) = Client::start(&place, arguments) else { return };
+        for word in ["notes", "src", "/etc/passwd", "/", "nonexistent", "/nonexistent"] {
+            for tool in ["show", "diff"] {
+                let why = client.error(tool, json!({"recording": word}));
+                assert!(why.starts_with(&format!("{word} does not name one recording")), "{tool}: {why}");
+            }
+            for recordings in [json!([word]), json!([id, word])] {
+                let why = client.error("undo", json!({"recordings": recordings}));
+                assert!(why.starts_with(&format!("{word} does not name one recording")), "{why}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_done_is_what_the_plan_showed() {
+    let place = Place::new();
+    for name in ["first", "second", "third"] {
+        place.write(name, "one\n");
+    }
+    record(&place, "for name in first second third; do echo two > $name; done");
+    let Some(mut client) = Client::start(&place, &[]) else { return };
+    let mut agree = |tool: &str, arguments: Value| {
+        let plan = client.call(tool, arguments.clone());
+        let mut arguments = arguments;
+        arguments["digest"] = plan["digest"].clone();
+        let done = client.call(tool, arguments);
+        assert_eq!((&done["applied"], &done["changes"]), (&json!(true), &plan["changes"]));
+    };
+    let read = || ["first", "second", "third"].map(|name| fs::read_to_string(place.at(name)).unwrap());
+    // A path that was not changed does not keep the other from being undone.
+    agree("undo", json!({"paths": ["first", "nonexistent"]}));
+    assert_eq!(read(), ["one\n", "two\n", "two\n"]);
+    agree("undo", json!({"paths": ["second"]}));
+    assert_eq!(read(), ["one\n", "one\n", "two\n"]);
+    // The last undo alone.
+    agree("redo", json!({}));
+    assert_eq!(read(), ["one\n", "two\n", "two\n"]);
+    agree("redo", json!({}));
+    assert_eq!(read(), ["two\n", "two\n", "two\n"]);
+}
+
+#[test]
+fn file_that_was_written_again_after_the_plan_makes_another_plan() {
+    let place = Place::new();
+    place.prepare(
+        "git init -q; git config user.name a; git config user.email a@example.org; echo one > a; \
+         git add a; git commit -qm one",
+    );
+    record(&place, "echo two > a; git commit -qam two");
+    let Some(mut client) = Client::start(&place, &[]) else { return };
+    let plan = client.call("undo", json!({}));
+    // The same text, and so no conflict.
+    place.write("a", "two\n");
+    let why = client.error("undo", json!({"digest": plan["digest"]}));
+    assert!(why.starts_with("nothing was changed: the digest is not that of the plan"), "{why}");
+    let plan = client.call("undo", json!({}));
+    // What git does by itself to its index does not count.
+    place.prepare("git status");
+    assert_eq!(client.call("undo", json!({"digest": plan["digest"]}))["applied"], true);
+    assert_eq!(fs::read_to_string(place.at("a")).unwrap(), "one\n");
 }
 
 #[test]

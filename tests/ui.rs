@@ -107,6 +107,55 @@ fn a_conflict_is_shown_and_nothing_is_changed_unless_that_is_chosen() {
 }
 
 #[test]
+fn a_plan_that_has_become_another_one_is_shown_anew_and_not_done() {
+    const OTHER: &str = "nothing was changed, since the plan is another one now";
+    let place = Place::new();
+    place.write("file", "before\n");
+    record(&place, "echo after > file");
+    place.write("file", "edited since\n");
+    let Some(mut screen) = open(&place) else { return };
+    screen.shows("1/1");
+    screen.press("u", "f overwrite");
+    screen.press("f", "overwriting what has changed since");
+    screen.press("", "y undo");
+    place.write("file", "edited once more\n");
+    screen.press("y", OTHER);
+    screen.press("", "y undo");
+    assert_eq!(fs::read_to_string(place.at("file")).unwrap(), "edited once more\n");
+    screen.press("y", "1 path put back");
+    assert_eq!(fs::read_to_string(place.at("file")).unwrap(), "before\n");
+
+    // Recordings that come after the plan.
+    record(&place, "echo one > file");
+    record(&place, "echo two > file");
+    screen.shows("3/3");
+    screen.press("k", "+one");
+    screen.press("u", "f overwrite");
+    screen.press("w", "y undo");
+    let later = record(&place, "echo three > file");
+    screen.press("y", OTHER);
+    screen.shows(&format!("undo {later}"));
+    assert_eq!(fs::read_to_string(place.at("file")).unwrap(), "three\n");
+}
+
+#[test]
+fn what_was_undone_after_the_plan_of_a_redo_is_not_redone() {
+    let place = Place::new();
+    let first = record(&place, "echo one > one");
+    let second = record(&place, "echo two > two");
+    record(&place, "echo three > three");
+    place.run(["undo", &first]).expect(0);
+    let Some(mut screen) = open(&place) else { return };
+    screen.shows("1/3");
+    let plan = screen.press("r", "y redo");
+    assert!(plan.contains(&format!("redo {first}")), "{plan}");
+    place.run(["undo", &second]).expect(0);
+    screen.press("y", "nothing was changed, since the plan is another one now");
+    screen.shows(&format!("redo {second}"));
+    assert!(!place.at("one").exists() && !place.at("two").exists());
+}
+
+#[test]
 fn the_history_of_a_file_shows_each_of_its_versions() {
     let place = Place::new();
     record(&place, "echo one > file; echo x > other");
