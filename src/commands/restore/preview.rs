@@ -7,8 +7,10 @@ use crate::commands::diff::{DiffBody, DiffEntry, TEXT_LIMIT, half, write_entry};
 use crate::commands::out::Console;
 use crate::commands::paths::quoted;
 use crate::git::{below, git_dir_of};
+use crate::restore::merge::merged_mode;
 use crate::restore::outcome::RestoreOutcome;
 use crate::restore::root::Root;
+use crate::restore::targets::opposite;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::Contents;
@@ -39,8 +41,12 @@ impl PreviewedChange {
         let side = |side| half(&self.name, &self.record, side);
         let entry = DiffEntry { old: side(Side::Before), new: side(Side::After) };
         let [old, new] = self.bytes.clone();
+        let mode = |state: &State| state.present().map(|at| at.mode);
+        let is_same = mode(&self.record.before) == mode(&self.record.after) && old == new;
         let entries = match (entry.old, entry.new) {
             (None, None) => return Vec::new(),
+            // Only its times, say.
+            (Some(_), Some(_)) if is_same => return Vec::new(),
             _ if entry.is_type_change() => {
                 let [gone, made] = entry.apart();
                 vec![(gone, [old, Vec::new()]), (made, [Vec::new(), new])]
@@ -73,7 +79,12 @@ impl<'a> Preview<'a> {
         let merged = self.plan.merged.get(path);
         let wanted = recorded.and_then(|record| state(record, self.wanted).present());
         let after = match (merged, &live) {
-            (Some(merged), Some(live)) => Some(Present { size: merged.content.len() as u64, ..live.clone() }),
+            (Some(merged), Some(live)) => {
+                let other = recorded.and_then(|record| state(record, opposite(self.wanted)).present());
+                let modes = [wanted, other, Some(live)].map(|at| at.map_or(live.mode, |at| at.mode) & 0o7777);
+                let mode = merged_mode(modes).map_or(live.mode, |mode| live.mode & libc::S_IFMT | mode);
+                Some(Present { size: merged.content.len() as u64, mode, ..live.clone() })
+            }
             _ => wanted.cloned(),
         };
         let of_live = |live: &Present| match live.file_type {
