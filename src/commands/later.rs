@@ -72,17 +72,28 @@ impl ChangedPaths {
     /// Whether a later recording changed one of them, or one of these files by another name. An import has changed
     /// nothing here.
     pub fn are_touched_by(&mut self, entry: &Entry, library: &Library) -> bool {
+        self.are_touched_apart_from(&HashSet::new(), entry, library)
+    }
+
+    /// The same, where some changes of that recording do not count.
+    pub fn are_touched_apart_from(
+        &mut self,
+        undone: &HashSet<Vec<u8>>,
+        entry: &Entry,
+        library: &Library,
+    ) -> bool {
         if entry.imported {
             return false;
         }
         let is_one = |path: &[u8]| {
-            self.paths.contains(path)
-                || !self.made_directories.is_empty()
-                    && Path::new(OsStr::from_bytes(path))
-                        .ancestors()
-                        .any(|above| self.made_directories.contains(above.as_os_str().as_bytes()))
+            !undone.contains(path)
+                && (self.paths.contains(path)
+                    || !self.made_directories.is_empty()
+                        && Path::new(OsStr::from_bytes(path))
+                            .ancestors()
+                            .any(|above| self.made_directories.contains(above.as_os_str().as_bytes())))
         };
-        !self.files.changed_by(entry, library).is_empty()
+        self.files.changed_by(entry, library).iter().any(|(_, name)| !undone.contains(name))
             || entry.changes.any()
                 && self.paths.iter().any(|path| entry.may_change(path))
                 && changes_any(&library.directory_of(&entry.id), is_one)

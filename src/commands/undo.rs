@@ -3,6 +3,7 @@
 //! Several are undone as one, with one rescue. `restore.rs` reports the restore. Neighbours: `library::undone`, which
 //! says what is undone; `snapshot::net`, which makes one of several. `pick.rs` asks which paths.
 
+mod bases;
 mod pick;
 
 use std::cell::OnceCell;
@@ -10,6 +11,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
+use self::bases::provide_bases;
 use self::pick::{Picked, pick};
 use super::exit::{Exit, UsageError, VerbResult};
 use super::later::{ChangedPaths, ELSEWHERE, name_later};
@@ -114,7 +116,7 @@ pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Perform
     history.permit(&chosen, &args.options.access)?;
     let ids: Vec<&str> = chosen.iter().map(|entry| entry.id.as_str()).collect();
     let mut net = open_net_of(&ids, &history.library, &history.undone, console)?;
-    let (selection, unchanged) = select(&net.snapshot, &paths)?;
+    let (selection, unchanged) = select(&net, &paths)?;
     if let Some(unknown) = unknown.filter(|_| !is_path && unchanged.first() == paths.first()) {
         return Err(unknown);
     }
@@ -138,14 +140,12 @@ pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Perform
     Ok(performed.map(|performed| Performed { lacks_paths: !unchanged.is_empty(), ..performed }))
 }
 
-/// The paths of a snapshot that are undone if these are named, and those of them at which it has changed nothing.
-///
-/// A renamed file goes back to its old name, which is then a path of its own.
-fn select(snapshot: &Snapshot, paths: &[OsString]) -> anyhow::Result<(Selection, Vec<OsString>)> {
+/// The paths of a net that are undone if these are named, and those of them at which it has changed nothing.
+fn select(net: &Net, paths: &[OsString]) -> anyhow::Result<(Selection, Vec<OsString>)> {
     if paths.is_empty() {
         return Ok((Selection::all(), Vec::new()));
     }
-    let changed = || snapshot.files().iter().filter(|record| PathEffect::of(record).is_undone());
+    let changed = || net.snapshot.files().iter().filter(|record| PathEffect::of(record).is_undone());
     let (mut selected, mut unchanged) = (Vec::new(), Vec::new());
     for path in paths {
         let is_changed = |path: &Vec<u8>| changed().any(|record| is_at_or_below(&record.path, path));
@@ -155,13 +155,25 @@ fn select(snapshot: &Snapshot, paths: &[OsString]) -> anyhow::Result<(Selection,
         }
         selected.extend(found);
     }
-    let is_selected = |path: &[u8]| selected.iter().any(|selected| is_at_or_below(path, selected));
-    let renamed = changed().filter(|record| is_selected(&record.path));
-    let renamed = renamed.flat_map(|record| record.renamed_from.iter().chain(&record.renamed_to));
-    let lasts = |path: &Vec<u8>| snapshot.find(path).is_some_and(|record| PathEffect::of(record).lasts());
-    let renamed: Vec<Vec<u8>> = renamed.filter(|path| !is_selected(path) && lasts(path)).cloned().collect();
-    selected.extend(renamed);
-    Ok((Selection::of(selected), unchanged))
+    Ok((with_renamed(net, selected), unchanged))
+}
+
+/// These paths, and the other names of the files that came to them or went from them, which are undone with them: without
+/// that, a file would be lost, or there twice.
+fn with_renamed(net: &Net, mut selected: Vec<Vec<u8>>) -> Selection {
+    let mut reached = Selection::of(selected.clone());
+    loop {
+        let is_next = |[from, to]: &&[Vec<u8>; 2]| reached.contains(from) != reached.contains(to);
+        let next: Vec<Vec<u8>> = net.renames.iter().filter(is_next).flatten().cloned().collect();
+        if next.is_empty() {
+            break;
+        }
+        let lasts =
+            |path: &Vec<u8>| net.snapshot.find(path).is_some_and(|record| PathEffect::of(record).lasts());
+        selected.extend(next.iter().filter(|path| !reached.contains(path) && lasts(path)).cloned());
+        reached = Selection::of([reached.wanted(), next].concat());
+    }
+    Selection::of(selected)
 }
 
 /// Redoes what the options choose; none if there is nothing that can be redone, which is said.
@@ -322,10 +334,13 @@ impl Recordings {
         let ids: HashSet<&str> = chosen.iter().map(|entry| entry.id.as_str()).collect();
         let mut all = Vec::new();
         for entry in self.entries.iter().filter(|entry| entry.time.as_str() >= first) {
+            let undone = self.undone.paths_of(&entry.id);
             if ids.contains(entry.id.as_str())
-                || self.is_candidate(entry) && changed.are_touched_by(entry, &self.library)
+                || self.is_candidate(entry)
+                    && changed.are_touched_apart_from(undone.changed(), entry, &self.library)
             {
-                if let Ok(snapshot) = Snapshot::open(&self.library.directory_of(&entry.id)) {
+                if let Ok(mut snapshot) = Snapshot::open(&self.library.directory_of(&entry.id)) {
+                    snapshot.leave_out(undone.changed());
                     changed.add(&snapshot);
                 }
                 all.push(entry);
@@ -362,12 +377,12 @@ impl Recordings {
     fn undo(
         &self,
         chosen: &[&Entry],
-        Net { snapshot, breaks }: &Net,
+        net: &Net,
         selection: Selection,
         args: &Undo,
         console: &mut Console,
     ) -> anyhow::Result<Option<Performed>> {
-        let options = &args.options;
+        let (Net { snapshot, breaks, .. }, options) = (net, &args.options);
         introduce("undo", chosen, options, console)?;
         let ids: Vec<&str> = chosen.iter().map(|entry| entry.id.as_str()).collect();
         let newest = chosen.last().map(|entry| entry.time.as_str()).unwrap_or_default();
@@ -391,7 +406,7 @@ impl Recordings {
             let plan = put.plan(options)?;
             match pick(&plan, &Preview::new(snapshot, Side::Before, &plan)?, console)? {
                 Picked::All => None,
-                Picked::These(paths) => Some(Selection::of(paths)),
+                Picked::These(paths) => Some(with_renamed(net, paths)),
                 Picked::Nothing => return Ok(None),
             }
         } else {
@@ -434,7 +449,11 @@ impl Recordings {
             return Ok(None);
         }
         introduce("redo", &entries, options, console)?;
-        let Net { mut snapshot, breaks } = open_net(undone.rescues.iter().cloned(), console)?;
+        let Net { mut snapshot, breaks, .. } = open_net(undone.rescues.iter().cloned(), console)?;
+        snapshot.leave_out(undone.redone());
+        if options.extent.merge {
+            provide_bases(&mut snapshot, &ids, &self.library)?;
+        }
         provide(&mut snapshot, &options.extent.provide, Side::Before)?;
         let selection = Selection::all();
         let command = command_of("redo", &snapshot, &ids, &selection, options)?;
@@ -449,7 +468,7 @@ impl Recordings {
             known_links: &known_links,
         };
         let way_back = match ids.as_slice() {
-            [id] if undone.paths.is_empty() => Some(format!("undo with: agent-snapshot undo {id}")),
+            [id] if undone.is_whole => Some(format!("undo with: agent-snapshot undo {id}")),
             _ => None,
         };
         let outcome = put.back(UndoForm { recordings: &ids, way_back }, options, console)?;
@@ -516,7 +535,8 @@ fn command_of(
 ) -> anyhow::Result<Vec<Vec<u8>>> {
     let (limits, paths) = (limits(&options.extent)?, selection.wanted());
     let command = match snapshot.parts() {
-        [only] if limits.is_empty() || !paths.is_empty() => {
+        // A redo is of one rescue of several.
+        [only] if limits.is_empty() || !paths.is_empty() || verb == "redo" => {
             rescue::command(only.path(), Side::Before, &paths)?
         }
         _ => [rescue::command_of_several(verb, ids), paths].concat(),

@@ -31,8 +31,68 @@ pub struct Undone {
     pub at: String,
     /// The rescues that have what was overwritten then, the oldest first: several if it was interrupted.
     pub rescues: Vec<PathBuf>,
-    /// The paths that were named; none if all was undone.
-    pub paths: Vec<Vec<u8>>,
+    /// Whether all of the recording was undone, and nothing of that was redone since.
+    pub is_whole: bool,
+    /// The paths that were named; none if all was undone, or all but what an option left out.
+    paths: Vec<Vec<u8>>,
+    /// Whether an option may have left out some of them.
+    is_limited: bool,
+    command: Vec<Vec<u8>>,
+    /// What it has changed and is not redone; unknown as long as it is whole.
+    changed: HashSet<Vec<u8>>,
+    /// What it has changed and is redone.
+    redone: HashSet<Vec<u8>>,
+}
+
+impl Undone {
+    /// The paths of the rescues that are redone already.
+    pub fn redone(&self) -> &HashSet<Vec<u8>> {
+        &self.redone
+    }
+
+    /// Takes a rescue in, and what its restore has changed.
+    fn add(&mut self, rescue: &Path, at: &str) {
+        at.clone_into(&mut self.at);
+        self.rescues.push(rescue.to_owned());
+        if !self.is_whole {
+            self.changed.extend(changed_by(rescue));
+        }
+    }
+
+    /// Takes out what was redone of it.
+    fn take_out(&mut self, redone: &HashSet<Vec<u8>>) {
+        if self.is_whole {
+            self.changed = self.rescues.iter().flat_map(|rescue| changed_by(rescue)).collect();
+        }
+        if self.changed.is_empty() && !self.is_whole {
+            self.paths.retain(|path| !redone.iter().any(|redone| is_at_or_below(redone, path)));
+            return;
+        }
+        // What it has not changed is not known to be undone any more.
+        if !redone.is_empty() {
+            (self.is_whole, self.is_limited) = (false, true);
+        }
+        let (taken, left): (HashSet<_>, HashSet<_>) =
+            self.changed.drain().partition(|path| redone.contains(path));
+        self.changed = left;
+        self.redone.extend(taken);
+    }
+
+    /// What was named and at its state already; nothing if paths were changed.
+    fn marked(&self) -> &[Vec<u8>] {
+        if self.changed.is_empty() && !self.is_limited { &self.paths } else { &[] }
+    }
+
+    fn is_of_something(&self) -> bool {
+        !self.rescues.is_empty() && (self.is_whole || !self.changed.is_empty() || !self.marked().is_empty())
+    }
+}
+
+/// What a restore has changed, as its rescue tells; nothing if that can't be read.
+fn changed_by(rescue: &Path) -> HashSet<Vec<u8>> {
+    let Ok(rescue) = Snapshot::open(rescue) else { return HashSet::new() };
+    let changed = rescue.files().iter().filter(|record| PathEffect::of(record).lasts());
+    changed.map(|record| record.path.clone()).collect()
 }
 
 /// The paths of a recording that are undone although it is not.
@@ -62,8 +122,13 @@ struct PastRestore {
     effect: Effect,
     /// The paths that were named; none if it was of all.
     paths: Vec<Vec<u8>>,
+    /// Whether an option has left out some of them.
+    is_limited: bool,
+    /// Whether all of the recordings is put back by it.
+    is_whole: bool,
     /// The name of the rescue whose restore it was; without it, a redo takes back all that was undone of these.
     takes_back: Option<OsString>,
+    command: Vec<Vec<u8>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,47 +164,64 @@ impl UndoneRecordings {
             let Some(mut restore) = past_restore(&header, &restores) else { continue };
             // One that went on has changed more since.
             restore.ids.retain(|id| !goes_on(id, &header.started_at));
-            all.add(&restore, &header.started_at, &rescue);
+            all.add(&mut restore, &header.started_at, &rescue);
             restores.extend(rescue.file_name().map(|name| (name.to_owned(), restore)));
         }
         all.in_parts = all.undone.keys().filter(|id| all.is_undone_in_parts(id, library)).cloned().collect();
         Ok(all)
     }
 
-    fn add(&mut self, restore: &PastRestore, at: &str, rescue: &Path) {
+    fn add(&mut self, restore: &mut PastRestore, at: &str, rescue: &Path) {
+        let is_all = restore.paths.is_empty() && !restore.is_limited;
+        let redone = match restore.effect {
+            Effect::Redo if !is_all => changed_by(rescue),
+            _ => HashSet::new(),
+        };
         for id in &restore.ids {
             let undone = self.undone.entry(id.clone()).or_default();
             match (restore.effect, &restore.takes_back) {
                 (Effect::Undo, _) => {
+                    let is_same = |last: &Undone| {
+                        last.command == restore.command
+                            && last.is_whole == restore.is_whole
+                            && last.redone.is_empty()
+                    };
                     // An undo that was interrupted and completed has left several.
-                    if undone.last().is_none_or(|last| last.paths != restore.paths) {
-                        undone.push(Undone { paths: restore.paths.clone(), ..Undone::default() });
+                    if !undone.last().is_some_and(is_same) {
+                        undone.push(Undone {
+                            paths: restore.paths.clone(),
+                            is_whole: restore.is_whole,
+                            is_limited: restore.is_limited,
+                            command: restore.command.clone(),
+                            ..Undone::default()
+                        });
                     }
-                    let last = undone.last_mut().into_iter();
-                    last.for_each(|last| {
-                        at.clone_into(&mut last.at);
-                        last.rescues.push(rescue.to_owned());
-                    });
+                    undone.last_mut().into_iter().for_each(|last| last.add(rescue, at));
                 }
                 (Effect::Redo, Some(name)) => {
-                    undone.iter_mut().for_each(|one| one.rescues.retain(|one| one.file_name() != Some(name)));
+                    let is_it = |one: &PathBuf| one.file_name() == Some(name);
+                    for one in undone.iter_mut().filter(|one| one.rescues.iter().any(is_it)) {
+                        restore.is_whole &= one.is_whole;
+                        match is_all {
+                            true => one.rescues.retain(|one| !is_it(one)),
+                            false => one.take_out(&redone),
+                        }
+                    }
                 }
-                (Effect::Redo, None) if restore.paths.is_empty() => undone.clear(),
-                (Effect::Redo, None) => {
-                    let is_redone =
-                        |path: &Vec<u8>| restore.paths.iter().any(|redone| is_at_or_below(path, redone));
-                    undone.retain(|one| one.paths.is_empty() || !one.paths.iter().all(is_redone));
+                (Effect::Redo, None) if is_all => {
+                    restore.is_whole &= undone.iter().any(|one| one.is_whole);
+                    undone.clear();
                 }
+                (Effect::Redo, None) => undone.iter_mut().for_each(|one| one.take_out(&redone)),
             }
-            undone.retain(|one| !one.rescues.is_empty());
+            undone.retain(Undone::is_of_something);
         }
         self.undone.retain(|_, undone| !undone.is_empty());
     }
 
     /// Whether each path that a recording has changed was undone by itself.
     fn is_undone_in_parts(&self, id: &str, library: &Library) -> bool {
-        let is_whole = |undone: &Undone| undone.paths.is_empty();
-        if self.undone.get(id).is_none_or(|all| all.iter().any(is_whole)) {
+        if self.undone.get(id).is_none_or(|all| all.iter().any(|undone| undone.is_whole)) {
             return false;
         }
         let Ok(snapshot) = Snapshot::open(&library.directory_of(id)) else { return false };
@@ -151,7 +233,7 @@ impl UndoneRecordings {
     /// Whether the recording `id` is undone: by the last undo of all of it, or path by path.
     pub fn get(&self, id: &str) -> Option<&Undone> {
         let undone = self.undone.get(id)?;
-        let whole = undone.iter().rev().find(|one| one.paths.is_empty());
+        let whole = undone.iter().rev().find(|one| one.is_whole);
         whole.or(undone.last().filter(|_| self.in_parts.contains(id)))
     }
 
@@ -165,8 +247,9 @@ impl UndoneRecordings {
         let mut all = self.last(id)?.clone();
         loop {
             let ids = self.with(&all);
+            let parts = || ids.iter().filter_map(|id| self.undone.get(*id)).flatten();
             let mut rescues: Vec<(&str, &PathBuf)> = Vec::new();
-            for undone in ids.iter().filter_map(|id| self.undone.get(*id)).flatten() {
+            for undone in parts() {
                 rescues.extend(undone.rescues.iter().map(|rescue| (undone.at.as_str(), rescue)));
             }
             // Those of one undo stay in their order.
@@ -174,6 +257,10 @@ impl UndoneRecordings {
             let mut known = HashSet::new();
             rescues.retain(|(_, rescue)| known.insert(*rescue));
             if rescues.len() == all.rescues.len() {
+                all.is_whole = parts().all(|one| one.is_whole);
+                all.redone = parts().flat_map(|one| one.redone.iter().cloned()).collect();
+                // What was undone again is not redone.
+                all.redone.retain(|path| !parts().any(|one| one.is_whole || one.changed.contains(path)));
                 return Some(all);
             }
             all.rescues = rescues.into_iter().map(|(_, rescue)| rescue.clone()).collect();
@@ -183,17 +270,9 @@ impl UndoneRecordings {
     /// The paths of the recording `id` that were undone by themselves.
     pub fn paths_of(&self, id: &str) -> UndonePaths {
         let mut paths = UndonePaths::default();
-        for undone in self.undone.get(id).into_iter().flatten().filter(|undone| !undone.paths.is_empty()) {
-            let mut is_mark = true;
-            for rescue in undone.rescues.iter().filter_map(|rescue| Snapshot::open(rescue).ok()) {
-                let changed = rescue.files().iter().filter(|record| PathEffect::of(record).lasts());
-                let before = paths.changed.len();
-                paths.changed.extend(changed.map(|record| record.path.clone()));
-                is_mark &= paths.changed.len() == before;
-            }
-            if is_mark {
-                paths.marked.extend(undone.paths.iter().cloned());
-            }
+        for undone in self.undone.get(id).into_iter().flatten() {
+            paths.changed.extend(undone.changed.iter().cloned());
+            paths.marked.extend(undone.marked().iter().cloned());
         }
         paths
     }
@@ -208,44 +287,52 @@ impl UndoneRecordings {
     }
 }
 
-/// The restore that a rescue tells of; none if it was of some paths of a rescue, or all but some of a recording.
+/// The restore that a rescue tells of.
 fn past_restore(header: &Header, restores: &HashMap<OsString, PastRestore>) -> Option<PastRestore> {
     let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
-    let is_path = |word: &&&[u8]| word.starts_with(b"/");
-    let paths = |words: &[&[u8]]| words.iter().filter(is_path).map(|path| path.to_vec()).collect::<Vec<_>>();
-    let of_several = |words: &[&[u8]], effect| {
-        let ids = words.iter().map(|id| text(id)).filter(|id| is_id(id)).collect();
-        Some(PastRestore { ids, effect, paths: paths(words), takes_back: None })
-    };
     let words: Vec<&[u8]> = header.command.iter().map(Vec::as_slice).collect();
     let (snapshot, is_before, rest) = match words.as_slice() {
-        [_, b"undo", rest @ ..] => return of_several(rest, Effect::Undo),
-        [_, b"redo", rest @ ..] => return of_several(rest, Effect::Redo),
+        [_, b"undo", rest @ ..] => (None, true, rest),
+        [_, b"redo", rest @ ..] => (None, false, rest),
         [_, b"restore", b"--at", ..] => return None,
-        [_, b"restore", snapshot, b"--before", rest @ ..] => (snapshot, true, rest),
-        [_, b"restore", snapshot, rest @ ..] => (snapshot, false, rest),
+        [_, b"restore", snapshot, b"--before", rest @ ..] => (Some(snapshot), true, rest),
+        [_, b"restore", snapshot, rest @ ..] => (Some(snapshot), false, rest),
         _ => return None,
     };
-    let paths = paths(rest);
+    let paths: Vec<_> = rest.iter().filter(|word| word.starts_with(b"/")).map(|path| path.to_vec()).collect();
     // A merge leaves nothing out.
-    if paths.is_empty() && rest.iter().any(|word| *word != b"--merge") {
-        return None;
-    }
+    let is_limited = rest.iter().any(|word| word.starts_with(b"--") && *word != b"--merge");
+    let mut restore = PastRestore {
+        ids: Vec::new(),
+        effect: if is_before { Effect::Undo } else { Effect::Redo },
+        is_whole: paths.is_empty() && !is_limited,
+        paths,
+        is_limited,
+        takes_back: None,
+        command: header.command.clone(),
+    };
+    let Some(snapshot) = snapshot else {
+        restore.ids = rest.iter().map(|id| text(id)).filter(|id| is_id(id)).collect();
+        return Some(restore);
+    };
     let name = Path::new(OsStr::from_bytes(snapshot)).file_name()?;
     // A rescue that was restored before its own restore had ended has its final name since.
     let name =
         OsStr::from_bytes(name.as_bytes().strip_suffix(UNFINISHED.as_bytes()).unwrap_or(name.as_bytes()));
     let Some(earlier) = restores.get(name) else {
-        let effect = if is_before { Effect::Undo } else { Effect::Redo };
-        return Some(PastRestore { ids: vec![text(name.as_bytes())], effect, paths, takes_back: None });
+        restore.ids = vec![text(name.as_bytes())];
+        return Some(restore);
     };
-    if !paths.is_empty() {
-        return None;
-    }
-    let effect = match (earlier.effect, is_before) {
+    restore.ids.clone_from(&earlier.ids);
+    restore.effect = match (earlier.effect, is_before) {
         (Effect::Undo, true) | (Effect::Redo, false) => Effect::Redo,
         (Effect::Redo, true) | (Effect::Undo, false) => Effect::Undo,
     };
-    let takes_back = is_before.then(|| name.to_owned());
-    Some(PastRestore { ids: earlier.ids.clone(), effect, paths: earlier.paths.clone(), takes_back })
+    restore.is_whole &= earlier.is_whole;
+    restore.takes_back = is_before.then(|| name.to_owned());
+    // A redo takes back its rescue as a whole; of any other restore of some paths, its own rescue tells which.
+    if restore.effect == Effect::Undo || !is_before {
+        restore.is_limited |= !restore.is_whole;
+    }
+    Some(restore)
 }

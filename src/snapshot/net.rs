@@ -26,6 +26,8 @@ pub struct Net {
     pub snapshot: Snapshot,
     /// The paths that somebody else changed between two of them.
     pub breaks: Vec<ChainBreak>,
+    /// What each of them has renamed, from and to, also by way of names that are gone.
+    pub renames: Vec<[Vec<u8>; 2]>,
 }
 
 /// A path that was not as one recording had left it when the next one of those that changed it began.
@@ -45,8 +47,9 @@ pub struct ChainBreak {
 /// No recording was given.
 pub fn net(mut parts: Vec<Snapshot>) -> Result<Net, Error> {
     let none = || Error::Format("no snapshot was named".to_owned());
+    let renames = parts.iter().flat_map(|part| part.files().iter().flat_map(renames)).collect();
     if parts.len() < 2 {
-        return Ok(Net { snapshot: parts.pop().ok_or_else(none)?, breaks: Vec::new() });
+        return Ok(Net { snapshot: parts.pop().ok_or_else(none)?, breaks: Vec::new(), renames });
     }
     let mut chains = Chains::default();
     let records: Vec<_> = parts.iter_mut().map(|part| std::mem::take(&mut part.files)).collect();
@@ -73,7 +76,12 @@ pub fn net(mut parts: Vec<Snapshot>) -> Result<Net, Error> {
     let path = newest.path().to_owned();
     let mut files: Vec<FileRecord> = chains.links.into_values().map(|link| link.record).collect();
     forget_objects_of_new_repositories(&mut files);
-    Ok(Net { snapshot: Snapshot::of_parts(path, header, files, parts), breaks: chains.breaks })
+    Ok(Net { snapshot: Snapshot::of_parts(path, header, files, parts), breaks: chains.breaks, renames })
+}
+
+fn renames(record: &FileRecord) -> impl Iterator<Item = [Vec<u8>; 2]> {
+    let from = record.renamed_from.iter().map(|from| [from.clone(), record.path.clone()]);
+    from.chain(record.renamed_to.iter().map(|to| [record.path.clone(), to.clone()]))
 }
 
 /// Makes absent before what a later recording found among the objects of a repository that an earlier one had made: no
@@ -404,7 +412,7 @@ mod tests {
     #[test]
     fn each_content_is_read_from_the_recording_that_has_it() {
         let parts = vec![recording("one", "two"), recording("two", ""), recording("", "four")];
-        let Net { snapshot, breaks } = net(parts).unwrap();
+        let Net { snapshot, breaks, .. } = net(parts).unwrap();
         assert_eq!(breaks, []);
         let [record] = snapshot.files() else { panic!("{:?}", snapshot.files()) };
         let contents = Contents::new(&snapshot);

@@ -147,6 +147,174 @@ fn renamed_file_goes_back_whichever_of_its_names_is_undone() {
 }
 
 #[test]
+fn renamed_file_goes_back_by_way_of_names_that_are_gone() {
+    // By a name in between, by several commands, in a circle, and out of a directory.
+    let all: [(&[&str], &[&str], &[&str]); 4] = [
+        (&["mv x y; mv y z"], &["undo", "z"], &["undo", "x"]),
+        (&["mv x y", "echo more >> y"], &["undo", "-n", "2", "--", "y"], &["undo", "-n", "2", "--", "x"]),
+        (&["mv d t; mv c d; mv b c; mv a b; mv t a"], &["undo", "a"], &["undo", "c"]),
+        (&["mv a e; mv e/f y; rmdir e"], &["undo", "y"], &["undo", "a"]),
+    ];
+    for (scripts, one, other) in all {
+        for undo in [one, other] {
+            let place = Place::new();
+            place.write("x", "keep");
+            for name in ["b", "c", "d"] {
+                place.write(name, name);
+            }
+            if scripts[0].contains("e/f") {
+                place.write("a/f", "f")
+            } else {
+                place.write("a", "a")
+            }
+            let before = tree(&place);
+            scripts.iter().for_each(|script| drop(run(&place, &[], script)));
+            let after = tree(&place);
+            verb(&place, undo).expect(0);
+            assert_eq!(tree(&place), before, "{undo:?}");
+            verb(&place, &["redo"]).expect(0);
+            assert_eq!(tree(&place), after, "{undo:?}");
+        }
+    }
+}
+
+#[test]
+fn each_redo_takes_back_one_undo_whatever_its_options() {
+    for limit in ["--merge", "--skip-conflicts", "--exclude=none", "--no-git"] {
+        let place = Place::new();
+        let names = ["a", "b", "c"];
+        names.iter().for_each(|name| place.write(name, "0"));
+        run(&place, &[], "for f in a b c; do echo 1 > $f; done");
+        verb(&place, &["undo", "a"]).expect(0);
+        verb(&place, &["undo", "b"]).expect(0);
+        verb(&place, &["redo", limit]).expect(0);
+        let is_undone = || names.map(|name| read(&place, name).as_deref() == Some("0"));
+        assert_eq!((is_undone(), marks(&place)), ([true, false, false], vec!["partly"]), "{limit}");
+        verb(&place, &["redo", limit]).expect(0);
+        assert_eq!((is_undone(), marks(&place)), ([false; 3], vec![""]), "{limit}");
+        // Some of a whole undo.
+        verb(&place, &["undo"]).expect(0);
+        verb(&place, &["redo", "--exclude", "c"]).expect(0);
+        assert_eq!((is_undone(), marks(&place)), ([false, false, true], vec!["partly"]));
+        // What is redone was changed by hand, which is in nobody's way.
+        place.write("a", "mine");
+        verb(&place, &["redo", limit]).expect(0);
+        assert_eq!((read(&place, "c").as_deref(), marks(&place)), (Some("1\n"), vec![""]));
+        verb(&place, &["redo"]).expect(1);
+    }
+}
+
+#[test]
+fn restore_of_what_was_undone_or_redone_counts() {
+    let place = Place::new();
+    let names = ["a", "b", "c"];
+    names.iter().for_each(|name| place.write(name, "0"));
+    run(&place, &[], "for f in a b c; do echo 1 > $f; done");
+    let id = ids(&place).remove(0);
+    let is_undone = || names.map(|name| read(&place, name).as_deref() == Some("0"));
+    let newest_rescue = || {
+        let name = rescues(&place).into_iter().max_by_key(|name| {
+            let number = name.rsplit('-').next().unwrap();
+            number.parse::<u32>().unwrap()
+        });
+        library(&place).join("snapshots").join(name.unwrap()).into_os_string().into_string().unwrap()
+    };
+    // The undo of a redo of some paths is one of these paths.
+    verb(&place, &["undo", "a"]).expect(0);
+    verb(&place, &["undo", "b"]).expect(0);
+    verb(&place, &["redo", &id]).expect(0);
+    verb(&place, &["restore", "--before", &newest_rescue()]).expect(0);
+    assert_eq!((is_undone(), marks(&place)), ([true, true, false], vec!["partly"]));
+    verb(&place, &["undo"]).expect(0);
+    assert_eq!((is_undone(), marks(&place)), ([true; 3], vec!["undone"]));
+    verb(&place, &["redo", &id]).expect(0);
+    // Some of what was undone comes back, from the recording or from the rescue.
+    for by_rescue in [false, true] {
+        verb(&place, &["undo", "a", "b"]).expect(0);
+        let rescue = newest_rescue();
+        let back =
+            if by_rescue { vec!["restore", "--before", &rescue, "a"] } else { vec!["restore", &id, "a"] };
+        verb(&place, &back).expect(0);
+        assert_eq!((is_undone(), marks(&place)), ([false, true, false], vec!["partly"]));
+        verb(&place, &["undo", "a"]).expect(0);
+        assert_eq!(is_undone(), [true, true, false]);
+        verb(&place, &["undo"]).expect(0);
+        assert_eq!((is_undone(), marks(&place)), ([true; 3], vec!["undone"]));
+        verb(&place, &["redo", &id]).expect(0);
+        assert_eq!((is_undone(), marks(&place)), ([false; 3], vec![""]));
+    }
+    verb(&place, &["undo", "a", "b"]).expect(0);
+    verb(&place, &["restore", &id, "a", "b", "--exclude", "b"]).expect(0);
+    assert_eq!((is_undone(), marks(&place)), ([false, true, false], vec!["partly"]));
+    verb(&place, &["redo"]).expect(0);
+    assert_eq!((is_undone(), marks(&place)), ([false; 3], vec![""]));
+}
+
+#[test]
+fn what_an_undo_left_out_is_not_undone() {
+    let place = Place::new();
+    for name in ["d/x", "d/y", "e"] {
+        place.write(name, "0");
+    }
+    run(&place, &[], "for f in d/x e; do echo 1 > $f; done");
+    let is_undone = |name: &str| read(&place, name).as_deref() == Some("0");
+    verb(&place, &["undo", "e"]).expect(0);
+    verb(&place, &["undo", "d", "--exclude", "x"]);
+    assert_eq!((is_undone("d/x"), marks(&place)), (false, vec!["partly"]));
+    verb(&place, &["redo"]).expect(0);
+    verb(&place, &["undo", "--exclude", "x", "--exclude", "e"]);
+    assert_eq!((is_undone("e"), marks(&place)), (false, vec![""]));
+    // A conflict that was skipped, and is none any more.
+    run(&place, &[], "for f in d/x d/y e; do echo 2 > $f; done");
+    verb(&place, &["undo", "e"]).expect(0);
+    place.write("d/x", "mine");
+    verb(&place, &["undo", "d", "--skip-conflicts"]);
+    assert_eq!((is_undone("d/y"), marks(&place)), (true, vec!["partly", ""]));
+    place.write("d/x", "2\n");
+    verb(&place, &["undo", "d"]).expect(0);
+    assert_eq!((read(&place, "d/x").as_deref(), marks(&place)), (Some("1\n"), vec!["undone", ""]));
+    // Each of these is redone by itself.
+    verb(&place, &["redo"]).expect(0);
+    assert_eq!((read(&place, "d/x").as_deref(), is_undone("d/y")), (Some("2\n"), true));
+    verb(&place, &["redo"]).expect(0);
+    assert_eq!((is_undone("d/y"), read(&place, "e").as_deref()), (false, Some("1\n")));
+    verb(&place, &["redo"]).expect(0);
+    assert_eq!(marks(&place), ["", ""]);
+    // The same of a whole recording.
+    place.write("e", "mine");
+    verb(&place, &["undo", "--skip-conflicts"]);
+    assert_eq!((read(&place, "d/x").as_deref(), marks(&place)), (Some("1\n"), vec!["partly", ""]));
+}
+
+#[test]
+fn later_recordings_of_what_is_undone_already_stay() {
+    let place = Place::new();
+    place.write("f", "0");
+    run(&place, &["--name", "first"], "echo 1 > f; echo 1 > g");
+    run(&place, &[], "echo 2 > f; echo 2 > h");
+    verb(&place, &["undo", "f"]).expect(0);
+    verb(&place, &["undo", "--with-later", "first"]).expect(0);
+    assert_eq!((read(&place, "f").as_deref(), read(&place, "h").as_deref()), (Some("0"), Some("2\n")));
+    assert_eq!(marks(&place), ["partly", "undone"]);
+}
+
+#[test]
+fn redo_merges_with_what_was_edited_since_an_undo() {
+    let place = Place::new();
+    place.write("f", "1\n2\n3\n4\n5\n6\n7\n");
+    for keep in ["undo", "all"] {
+        run(&place, &["--keep", keep], "sed -i s/2/two/ f");
+        verb(&place, &["undo"]).expect(0);
+        place.prepare("sed -i s/7/seven/ f");
+        verb(&place, &["redo"]).expect(1);
+        verb(&place, &["redo", "--merge"]).expect(0);
+        assert_eq!(read(&place, "f").as_deref(), Some("1\ntwo\n3\n4\n5\n6\nseven\n"));
+        assert_eq!(marks(&place)[0], "");
+        place.write("f", "1\n2\n3\n4\n5\n6\n7\n");
+    }
+}
+
+#[test]
 fn chain_of_several_goes_on_below_what_is_undone_already() {
     let place = Place::new();
     place.write("f", "0");

@@ -75,6 +75,40 @@ fn paths_are_picked_at_a_terminal() {
 }
 
 #[test]
+fn both_names_of_a_renamed_file_go_together() {
+    let place = Place::new();
+    place.write("x", "keep");
+    run(&place, &[], "mv x y; echo > other");
+    let Some(mut terminal) = Terminal::new(place, &[], &[]) else { return };
+    terminal.line(&format!("{BINARY} undo -i"), "  2 * create      x");
+    terminal.until(ASKED);
+    terminal.line("1 2", "1 marked");
+    terminal.until(ASKED);
+    terminal.line("g", "2 paths put back");
+    terminal.status(0);
+    let place = terminal.end();
+    assert_eq!((read(&place, "x").as_deref(), place.at("y").exists()), (Some("keep"), false));
+    assert!(place.at("other").exists());
+}
+
+#[test]
+fn diff_of_the_plan_has_modes_and_no_times() {
+    if !has("git") {
+        return;
+    }
+    let place = Place::new();
+    place.write("f", "1\n2\n3\n4\n5\n6\n7\n");
+    place.write("touched", "same\n");
+    run(&place, &[], "sed -i s/2/two/ f; chmod +x f; touch -d @0 touched");
+    place.prepare("sed -i s/7/seven/ f");
+    let plan = verb(&place, &["undo", "--dry-run", "--diff", "--merge"]).expect(0);
+    assert!(!plan.stdout.contains("touched"), "{plan:?}");
+    assert!(plan.stdout.contains("old mode 100755\nnew mode 100644\n"), "{plan:?}");
+    fs::write(place.base().join("patch"), &plan.stdout).unwrap();
+    place.prepare("git init -q; git apply --check ../patch");
+}
+
+#[test]
 fn conflicts_are_not_picked_unless_they_are_to_be_merged() {
     let place = Place::new();
     place.write("f", "1\n2\n3\n4\n5\n6\n7\n");
