@@ -1,10 +1,12 @@
 //! `undo` and `redo`: restores of the library's recordings, chosen by what was done last.
 //!
 //! Several are undone as one, with one rescue. `restore.rs` reports the restore. Neighbours: `library::undone`, which
-//! says what is undone; `snapshot::net`, which makes one of several. `pick.rs` asks which paths.
+//! says what is undone; `snapshot::net`, which makes one of several. `pick.rs` asks which paths, `select.rs` adds those of
+//! renamed files, `bases.rs` gives a merge what it begins from.
 
 mod bases;
 mod pick;
+mod select;
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
@@ -13,6 +15,7 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use self::bases::provide_bases;
 use self::pick::{Picked, pick};
+use self::select::{select, with_renamed};
 use super::exit::{Exit, UsageError, VerbResult};
 use super::later::{ChangedPaths, ELSEWHERE, name_later};
 use super::log::{before_now, command_line, started};
@@ -39,7 +42,6 @@ use crate::restore::outcome::RestoreOutcome;
 use crate::restore::request::RestoreRequest;
 use crate::restore::{rescue, run};
 use crate::snapshot::blobs::Side;
-use crate::snapshot::change::PathEffect;
 use crate::snapshot::compare::KnownLinks;
 use crate::snapshot::net::{ChainBreak, Net};
 use crate::snapshot::{Snapshot, printable};
@@ -138,42 +140,6 @@ pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Perform
         unchanged.iter(),
     );
     Ok(performed.map(|performed| Performed { lacks_paths: !unchanged.is_empty(), ..performed }))
-}
-
-/// The paths of a net that are undone if these are named, and those of them at which it has changed nothing.
-fn select(net: &Net, paths: &[OsString]) -> anyhow::Result<(Selection, Vec<OsString>)> {
-    if paths.is_empty() {
-        return Ok((Selection::all(), Vec::new()));
-    }
-    let changed = || net.snapshot.files().iter().filter(|record| PathEffect::of(record).is_undone());
-    let (mut selected, mut unchanged) = (Vec::new(), Vec::new());
-    for path in paths {
-        let is_changed = |path: &Vec<u8>| changed().any(|record| is_at_or_below(&record.path, path));
-        let found: Vec<Vec<u8>> = live(path)?.into_iter().filter(is_changed).collect();
-        if found.is_empty() {
-            unchanged.push(path.clone());
-        }
-        selected.extend(found);
-    }
-    Ok((with_renamed(net, selected), unchanged))
-}
-
-/// These paths, and the other names of the files that came to them or went from them, which are undone with them: without
-/// that, a file would be lost, or there twice.
-fn with_renamed(net: &Net, mut selected: Vec<Vec<u8>>) -> Selection {
-    let mut reached = Selection::of(selected.clone());
-    loop {
-        let is_next = |[from, to]: &&[Vec<u8>; 2]| reached.contains(from) != reached.contains(to);
-        let next: Vec<Vec<u8>> = net.renames.iter().filter(is_next).flatten().cloned().collect();
-        if next.is_empty() {
-            break;
-        }
-        let lasts =
-            |path: &Vec<u8>| net.snapshot.find(path).is_some_and(|record| PathEffect::of(record).lasts());
-        selected.extend(next.iter().filter(|path| !reached.contains(path) && lasts(path)).cloned());
-        reached = Selection::of([reached.wanted(), next].concat());
-    }
-    Selection::of(selected)
 }
 
 /// Redoes what the options choose; none if there is nothing that can be redone, which is said.
