@@ -407,8 +407,10 @@ impl Lab {
 
     /// Undoes all of the session, or a step of it. A directory above what is left out stays.
     pub fn undo_in_session(&self, step: Option<&Value>) {
-        let words = step.map_or(["--session", "session"], |step| ["--", step["id"].as_str().unwrap()]);
-        let run = self.own_program(&["undo", words[0], words[1]]);
+        let run = match step {
+            Some(step) => self.own_program(&["undo", step["id"].as_str().unwrap()]),
+            None => self.own_program(&["undo", "--session", "session"]),
+        };
         assert!(
             run.status == 0 || run.status == 1 && run.stdout.contains("that the snapshot does not know"),
             "{run:?}"
