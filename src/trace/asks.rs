@@ -5,7 +5,7 @@
 //! they do. Neighbours: `filter.rs` makes such calls stop, `tracer.rs` reports them.
 
 use super::memory::{Fault, Memory, RemoteAddr};
-use super::syscalls::{Args, Condition, Index, NONE, number};
+use super::syscalls::{Args, Condition, Index, NONE, index, number};
 
 /// What a call asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -185,15 +185,7 @@ const ROWS: &[Row] = &[
 ];
 
 /// Where each number's row is in [`ROWS`].
-static INDEX: Index = {
-    let mut index = Index::EMPTY;
-    let mut at: u8 = 0;
-    while (at as usize) < ROWS.len() {
-        index.add(ROWS[at as usize].0, at);
-        at += 1;
-    }
-    index
-};
+static INDEX: Index = index!(ROWS, 0);
 
 /// The calls that there are here.
 pub fn rows() -> impl Iterator<Item = &'static Row> {

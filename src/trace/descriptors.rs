@@ -3,7 +3,7 @@
 //! They matter only for descriptors from before the launch, and only where that is asked for. Neighbours: `filter.rs`
 //! makes such calls stop, `tracer.rs` reports them.
 
-use super::syscalls::{Args, Index, NONE, number};
+use super::syscalls::{Args, Index, NONE, index, number};
 
 /// fcntl(2): F_GETFD and F_SETFD say nothing of what a descriptor stands for.
 const FCNTL: u32 = number("fcntl");
@@ -99,15 +99,7 @@ const USES: [(u32, &[u8]); 81] = [
 ];
 
 /// Where each number's row is in [`USES`].
-static INDEX: Index = {
-    let mut index = Index::EMPTY;
-    let mut at: u8 = 0;
-    while (at as usize) < USES.len() {
-        index.add(USES[at as usize].0, at);
-        at += 1;
-    }
-    index
-};
+static INDEX: Index = index!(USES, 0);
 
 /// The calls that there are here, and which registers have descriptors.
 pub fn uses() -> impl Iterator<Item = (u32, &'static [u8])> {

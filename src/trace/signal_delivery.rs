@@ -8,7 +8,7 @@ use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::memory::{Memory as _, RemoteAddr};
 use super::observer::Caller;
@@ -198,10 +198,7 @@ fn has_room(Caller { tid, tgid }: Caller, row: &SyscallRow, number: u64, argumen
     if decoded.sockets.iter().any(|used| used.address.starts_with(&unix)) {
         return false;
     }
-    let Some(process) = Pid::from_raw(tgid.0) else { return false };
-    let socket = pidfd_open(process, PidfdFlags::empty())
-        .and_then(|process| pidfd_getfd(process, fd, PidfdGetfdFlags::empty()));
-    socket.is_ok_and(|socket| {
+    sys::descriptor_of(tgid, fd).is_some_and(|socket| {
         let mut fds = [PollFd::new(&socket, PollFlags::OUT)];
         poll(&mut fds, Some(&Timespec::default())) == Ok(1) && fds[0].revents().contains(PollFlags::OUT)
     })

@@ -19,8 +19,9 @@ mod signals;
 
 pub use descriptors::InheritedFd;
 pub use process::{
-    Fork, Tid, execute, exit_code, exit_now, faccessat_of_nothing, fork, fork_holder, fork_witness,
-    has_own_procfs, io_priority, keep_large_buffers, kill, set_variable, share_one_arena, wait_for_end,
+    Fork, Tid, descriptor_of, execute, exit_code, exit_now, faccessat_of_nothing, fork, fork_holder,
+    fork_witness, has_own_procfs, io_priority, keep_large_buffers, kill, set_variable, share_one_arena,
+    wait_for_end,
 };
 pub use ptrace::{
     Interrupter, Resume, Stopped, SyscallStop, TraceeMemory, Waited, interrupt, seize, try_wait, wait,

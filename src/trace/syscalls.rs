@@ -29,6 +29,7 @@ pub use decoded::{
     Access, Accesses, Asked, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, SocketOperation, SocketUse,
     Special,
 };
+pub(crate) use numbers::index;
 pub use numbers::{Index, LAST, NONE, Numbers, is_known, number};
 pub use open_flags::OpenFlags;
 pub use row::{Condition, ReadOnly, SyscallRow};

@@ -27,7 +27,7 @@ use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::secrets::Secrets;
 use crate::snapshot::{Keep, printable};
 use crate::trace::launch::Program;
-use crate::trace::{self, attributes::ProcessAttributes};
+use crate::trace::{self, attributes::ProcessAttributes, sys};
 
 /// Everything that is decided before the launch.
 pub struct Setup {
@@ -132,11 +132,10 @@ pub fn policy(options: &cli::RecordingOptions) -> Result<Option<CompiledPolicy>,
 
 /// The directory that the command is started in.
 pub fn start_directory() -> Result<Vec<u8>, SetupError> {
-    rustix::fs::readlink("/proc/self/cwd", Vec::new()).map(|path| path.into_bytes()).map_err(|error| {
-        match std::fs::exists("/proc/self") {
-            Ok(true) => SetupError::ours(format!("find the current directory: {error}")),
-            _ => SetupError::ours(trace::Error::ForeignProcfs.to_string()),
-        }
+    let link = rustix::fs::readlink("/proc/self/cwd", Vec::new());
+    link.map(|path| path.into_bytes()).map_err(|error| match sys::has_own_procfs() {
+        true => SetupError::ours(format!("find the current directory: {error}")),
+        false => SetupError::ours(trace::Error::ForeignProcfs.to_string()),
     })
 }
 

@@ -539,6 +539,7 @@ impl Recording {
         let Some(Pending { parts, mut exec, special, name, call, .. }) = pending else {
             return self.compare_credentials(caller);
         };
+        // A 32-bit execve is not decoded, and does not return to be concluded.
         self.not_decoded(caller, process, special, name, Some(0));
         if let Some(exec) = &mut exec {
             self.find_what_runs(caller, exec);

@@ -4,13 +4,10 @@
 //! that the result of the call is EINPROGRESS and tells nothing of the connection; and a call that blocks would have
 //! to be interrupted for its result.
 //!
-//! Of a socket that came connected from another process, its peer is noted as if it had been connected here.
+//! The peer of a connected socket that a process receives from another one is noted as a connect of the receiver.
 //! Neighbours: `read_only.rs` and `changes.rs` call in here, `network.rs` has the addresses.
 
-use std::os::fd::OwnedFd;
-
 use rustix::net::{SocketAddrAny, SocketAddrV4, SocketAddrV6, getpeername, getsockname};
-use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use super::changes::name_of;
 use crate::observe::ledger::ids::ProcessId;
@@ -18,6 +15,7 @@ use crate::observe::network::{self, MOST};
 use crate::observe::recording::Recording;
 use crate::snapshot::{NetworkAddress, WarningKind};
 use crate::trace::observer::Caller;
+use crate::trace::sys::descriptor_of;
 use crate::trace::syscalls::{DecodedSyscall, SocketOperation};
 
 impl Recording {
@@ -41,9 +39,9 @@ impl Recording {
         }
     }
 
-    /// Notes the internet address to which a socket that came to a process is connected.
+    /// Notes the internet address of the peer of a socket that a process has received, if it is connected.
     pub fn note_peer(&mut self, caller: Caller, process: ProcessId, fd: i32) {
-        let peer = socket(caller, fd).and_then(|socket| inet_address(getpeername(socket).ok()??));
+        let peer = descriptor_of(caller.tgid, fd).and_then(|socket| inet_address(getpeername(socket).ok()??));
         if let Some(peer) = peer {
             self.note_socket_use(process, SocketOperation::Connect, peer, None);
         }
@@ -65,21 +63,15 @@ impl Recording {
     }
 }
 
-/// The address that a socket is bound to by listen(2), since it was not before: a port that the kernel chooses (0).
+/// The internet address to which listen(2) binds a socket that is not bound yet; its port is 0: the kernel chooses one.
 pub fn address_to_listen_at(caller: Caller, fd: i32) -> Option<NetworkAddress> {
-    let address = inet_address(getsockname(socket(caller, fd)?).ok()?)?;
+    let address = inet_address(getsockname(descriptor_of(caller.tgid, fd)?).ok()?)?;
     let port = match &address {
         NetworkAddress::Inet(address) => address.port(),
         NetworkAddress::Inet6(address) => address.port(),
         NetworkAddress::Unix(_) | NetworkAddress::Other(_) => return None,
     };
     (port == 0).then_some(address)
-}
-
-/// The socket of a process.
-fn socket(caller: Caller, fd: i32) -> Option<OwnedFd> {
-    let process = pidfd_open(Pid::from_raw(caller.tgid.0)?, PidfdFlags::empty()).ok()?;
-    pidfd_getfd(process, fd, PidfdGetfdFlags::empty()).ok()
 }
 
 fn inet_address(address: SocketAddrAny) -> Option<NetworkAddress> {

@@ -2,11 +2,14 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, PidfdFlags, PidfdGetfdFlags, Signal, getpid, getppid, pidfd_getfd, pidfd_open,
+    set_parent_process_death_signal,
+};
 use rustix::thread::set_name;
 
 /// The id of a thread (tid), or of a process, which is the tid of its leader (tgid).
@@ -47,6 +50,12 @@ fn is_single_threaded() -> bool {
 pub fn has_own_procfs() -> bool {
     let number = rustix::process::getpid().to_string();
     rustix::fs::readlink("/proc/self", Vec::new()).is_ok_and(|shown| shown.as_bytes() == number.as_bytes())
+}
+
+/// The file that a process has open as `fd`, for this one, too (pidfd_getfd(2), Linux 5.6); none if it can't be had.
+pub fn descriptor_of(process: Tid, fd: i32) -> Option<OwnedFd> {
+    let process = pidfd_open(Pid::from_raw(process.0)?, PidfdFlags::empty()).ok()?;
+    pidfd_getfd(process, fd, PidfdGetfdFlags::empty()).ok()
 }
 
 /// Forks this process (fork(2)); an error if it has more than one thread.

@@ -55,8 +55,22 @@ pub fn is_known(sysno: Sysno) -> bool {
     usize::try_from(sysno.0).ok().and_then(|number| KNOWN.get(number)).copied().unwrap_or(false)
 }
 
-/// Where the row of each number is in a table of rows.
+/// Where the row of each number is in a table of rows; [`index!`] makes it.
 pub struct Index([u8; ROOM]);
+
+/// The [`Index`] of the table `$rows`, for a constant; `$number` is the field of a row that has its number.
+macro_rules! index {
+    ($rows:ident, $($number:tt)+) => {{
+        let mut index = $crate::trace::syscalls::Index::EMPTY;
+        let mut at: u8 = 0;
+        while (at as usize) < $rows.len() {
+            index.add($rows[at as usize].$($number)+, at);
+            at += 1;
+        }
+        index
+    }};
+}
+pub(crate) use index;
 
 impl Index {
     const NO_ROW: u8 = u8::MAX;

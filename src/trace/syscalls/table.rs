@@ -9,7 +9,7 @@
 use super::args::Sysno;
 use super::custom;
 use super::decoded::{Asked, Effect, SocketOperation, Special};
-use super::numbers::{Index, NONE, number};
+use super::numbers::{Index, NONE, index, number};
 use super::open_flags::OpenFlags;
 use super::row::{Act, Condition, Null, SyscallRow, address, at, fd, path, row};
 use super::socket;
@@ -325,15 +325,7 @@ pub fn all_rows() -> &'static [SyscallRow] {
 }
 
 /// Where each number's row is in [`ROWS`].
-static INDEX: Index = {
-    let mut index = Index::EMPTY;
-    let mut at: u8 = 0;
-    while (at as usize) < ROWS.len() {
-        index.add(ROWS[at as usize].sysno.0, at);
-        at += 1;
-    }
-    index
-};
+static INDEX: Index = index!(ROWS, sysno.0);
 
 /// The row of a syscall, if it has one.
 pub fn find(sysno: Sysno) -> Option<&'static SyscallRow> {
