@@ -155,6 +155,9 @@ impl Place {
             .env("GIT_CONFIG_GLOBAL", "/dev/null")
             .env("GIT_CONFIG_NOSYSTEM", "1")
             .env("NO_COLOR", "1")
+            .env_remove("CLICOLOR")
+            .env_remove("CLICOLOR_FORCE")
+            .env_remove("CI") // terminals of CI have colours
             .env_remove("AGENT_SNAPSHOT_SESSION")
             .env_remove("AGENT_SNAPSHOT_LIBRARY")
             .env_remove("XDG_STATE_HOME")
