@@ -87,7 +87,7 @@ pub fn scope(access: &SessionAccess, all: bool) -> Scope {
     }
 }
 
-/// Refuses a recording that does not concern the directory which a verb is confined to.
+/// Refuses a recording that does not concern the directory that a verb is confined to.
 pub fn check_confined(
     entry: &Entry,
     library: &Library,
@@ -102,13 +102,13 @@ pub fn check_confined(
     }
 }
 
-/// Whether a recording may be named where a verb is confined.
+/// Whether a verb may name a recording: any, unless it is confined to a directory that the recording does not concern.
 pub fn is_in_reach(entry: &Entry, library: &Library, access: &SessionAccess) -> bool {
     access.confined_to.is_none() || scope(access, false).contains(entry, library)
 }
 
-/// The recording that a word names where it can't be a path, by an error that tells nothing of others.
-fn find_in_reach(word: &Path, access: &SessionAccess) -> Result<Named, library::Error> {
+/// The recording in scope that a word names where it can't be a path. The error tells nothing of other recordings.
+fn find_recording_only(word: &Path, access: &SessionAccess) -> Result<Named, library::Error> {
     let unknown = || {
         let word = printable(word.as_os_str().as_bytes());
         let of = if access.confined_to.is_some() { " of this project" } else { "" };
@@ -131,7 +131,7 @@ pub fn directory_of(word: &Path, access: &SessionAccess) -> Result<PathBuf, libr
 /// What a word names, if the verb's session may see it.
 fn find(word: &Path, access: &SessionAccess) -> Result<Named, library::Error> {
     if access.recordings_only {
-        return find_in_reach(word, access);
+        return find_recording_only(word, access);
     }
     let bytes = word.as_os_str().as_encoded_bytes();
     let reference = Reference::parse(bytes).transpose()?;
@@ -237,7 +237,7 @@ pub fn open_net_of(
 ) -> anyhow::Result<Net> {
     let mut snapshots = open_all(ids.iter().map(|id| library.directory_of(id)), console)?;
     for (snapshot, id) in snapshots.iter_mut().zip(ids) {
-        snapshot.leave_out(undone.paths_of(id).changed());
+        snapshot.forget(undone.paths_of(id).changed());
     }
     Ok(net(snapshots)?)
 }
@@ -328,19 +328,19 @@ pub fn open_with_paths(
     console: &mut Console,
 ) -> anyhow::Result<(Snapshot, Vec<OsString>)> {
     let mut paths = paths.concat();
-    let unknown = match word.map(|word| named(word, access, console)).transpose()? {
-        Some(Ok(directory)) => return Ok((open_directory(&directory, console)?, paths)),
-        Some(Err(unknown)) if access.recordings_only => return Err(unknown),
-        Some(Err(unknown)) => Some(unknown),
+    let unknown = match word {
         None => None,
+        Some(word) => match named(word, access, console)? {
+            Ok(directory) => return Ok((open_directory(&directory, console)?, paths)),
+            Err(unknown) if access.recordings_only => return Err(unknown),
+            Err(unknown) => Some((word.as_os_str().to_owned(), unknown)),
+        },
     };
     let (snapshot, last) = match (default(access, console), unknown) {
-        (Ok(opened), None) => opened,
-        (Err(error), None) => return Err(error),
-        // Nobody would have guessed that a word could be a path.
-        (Err(_), Some(unknown)) => return Err(unknown),
-        (Ok(opened), Some(unknown)) => {
-            let word = word.unwrap_or(Path::new("")).as_os_str().to_owned();
+        (opened, None) => opened?,
+        // With nothing to have paths of, the word was meant for a recording.
+        (Err(_), Some((_, unknown))) => return Err(unknown),
+        (Ok(opened), Some((word, unknown))) => {
             let is_path =
                 exists(&word) || Selection::new(&opened.0, slice::from_ref(&word))?.unmatched().is_empty();
             if !is_path {
@@ -354,7 +354,7 @@ pub fn open_with_paths(
     Ok((snapshot, paths))
 }
 
-/// The directory of the snapshot that `word` names; if it names none, the error that says so.
+/// The directory of the snapshot that `word` names; if it names none, the inner error says so.
 fn named(
     word: &Path,
     access: &SessionAccess,

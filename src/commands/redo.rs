@@ -7,5 +7,5 @@ use crate::cli::Redo;
 
 /// Runs `redo`.
 pub fn run(args: &Redo, console: &mut Console) -> VerbResult {
-    undo::run_redo(args, console)
+    Ok(undo::status(undo::redo(args, console)?.as_ref()))
 }

@@ -49,29 +49,25 @@ use crate::snapshot::{Snapshot, printable};
 /// How many recordings are named before the rest is only counted.
 const NAMED: usize = 5;
 
-/// What an undo or redo is of, and what came of it, or would.
+/// An undo or redo that was carried out, or planned.
 pub struct Performed {
-    /// The recordings, the oldest first.
+    /// The recordings that are undone or redone, the oldest first.
     pub recordings: Vec<Entry>,
     /// What came of the restore.
     pub outcome: RestoreOutcome,
-    /// Whether it was asked for paths, too, that the recordings had not changed.
-    lacks_paths: bool,
+    /// Whether the recordings had not changed some of the paths that were named, which are left as they are.
+    has_unchanged_paths: bool,
 }
 
 /// Runs `undo`.
 pub fn run(args: &Undo, console: &mut Console) -> VerbResult {
-    Ok(status(undo(args, console)?))
+    Ok(status(undo(args, console)?.as_ref()))
 }
 
-/// Runs `redo`.
-pub fn run_redo(args: &Redo, console: &mut Console) -> VerbResult {
-    Ok(status(redo(args, console)?))
-}
-
-fn status(performed: Option<Performed>) -> Exit {
+/// What an undo or redo comes to; a finding if there was nothing to do.
+pub fn status(performed: Option<&Performed>) -> Exit {
     match performed {
-        Some(Performed { outcome, lacks_paths: false, .. }) => exit(&outcome),
+        Some(Performed { outcome, has_unchanged_paths: false, .. }) => exit(outcome),
         _ => Exit::Finding,
     }
 }
@@ -98,12 +94,13 @@ pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Perform
             None => return Ok(None),
         }
     };
-    let is_path = match paths.first() {
-        Some(path) => exists(path) || history.know(path, args)?,
-        None => true,
+    // A word that names no recording is a path if something is there, or was.
+    let unknown = match (unknown, paths.first()) {
+        (Some(unknown), Some(path)) if !exists(path) && !history.any_changed(path, args)? => Some(unknown),
+        _ => None,
     };
     if chosen.is_empty() {
-        return match (unknown.filter(|_| !is_path), paths.as_slice()) {
+        return match (unknown, paths.as_slice()) {
             (Some(unknown), _) => Err(unknown),
             (None, [path]) => {
                 let path = quoted(path.as_bytes());
@@ -119,7 +116,7 @@ pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Perform
     let ids: Vec<&str> = chosen.iter().map(|entry| entry.id.as_str()).collect();
     let mut net = open_net_of(&ids, &history.library, &history.undone, console)?;
     let (selection, unchanged) = select(&net, &paths)?;
-    if let Some(unknown) = unknown.filter(|_| !is_path && unchanged.first() == paths.first()) {
+    if let Some(unknown) = unknown.filter(|_| unchanged.first() == paths.first()) {
         return Err(unknown);
     }
     let unchanged: Vec<_> = unchanged.iter().map(|path| quoted(path.as_bytes())).collect();
@@ -139,7 +136,7 @@ pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Perform
         format_args!("{} did not change these, which are left as they are:", ids.join(" ")),
         unchanged.iter(),
     );
-    Ok(performed.map(|performed| Performed { lacks_paths: !unchanged.is_empty(), ..performed }))
+    Ok(performed.map(|performed| Performed { has_unchanged_paths: !unchanged.is_empty(), ..performed }))
 }
 
 /// Redoes what the options choose; none if there is nothing that can be redone, which is said.
@@ -227,12 +224,11 @@ impl Recordings {
     }
 
     /// Whether one of the recordings has changed something at a path, or below it.
-    fn know(&self, path: &OsStr, args: &Undo) -> anyhow::Result<bool> {
+    fn any_changed(&self, path: &OsStr, args: &Undo) -> anyhow::Result<bool> {
         let (scope, paths) = (scope(&args.options.access, args.options.all), live(path)?);
-        let changed_one = |entry: &&Entry| {
-            scope.contains(entry, &self.library) && self.changed_one(entry, &paths, |_| true)
-        };
-        Ok(self.entries.iter().rev().find(changed_one).is_some())
+        let changed_one =
+            |entry: &Entry| scope.contains(entry, &self.library) && self.changed_one(entry, &paths, |_| true);
+        Ok(self.entries.iter().rev().any(changed_one))
     }
 
     /// The newest candidate that changed something at one of these paths that is not undone.
@@ -248,7 +244,7 @@ impl Recordings {
         Ok(self.entries.iter().rev().find(is_it))
     }
 
-    /// Whether a recording has changed something at one of these paths, or below it, which counts.
+    /// Whether a recording has changed something that counts at one of these paths, or below it.
     fn changed_one(&self, entry: &Entry, paths: &[Vec<u8>], counts: impl Fn(&[u8]) -> bool) -> bool {
         let is_one =
             |changed: &[u8]| paths.iter().any(|path| is_at_or_below(changed, path)) && counts(changed);
@@ -306,7 +302,7 @@ impl Recordings {
                     && changed.are_touched_apart_from(undone.changed(), entry, &self.library)
             {
                 if let Ok(mut snapshot) = Snapshot::open(&self.library.directory_of(&entry.id)) {
-                    snapshot.leave_out(undone.changed());
+                    snapshot.forget(undone.changed());
                     changed.add(&snapshot);
                 }
                 all.push(entry);
@@ -339,7 +335,7 @@ impl Recordings {
         Ok(())
     }
 
-    /// Undoes the selected paths of recordings, the oldest first, as one.
+    /// Undoes the selected paths of these recordings as one.
     fn undo(
         &self,
         chosen: &[&Entry],
@@ -383,7 +379,7 @@ impl Recordings {
         let put = Put { selection, command: &command, ..put };
         let way_back = Some("redo with: agent-snapshot redo".to_owned());
         let outcome = put.back(UndoForm { recordings: &ids, way_back }, options, console)?;
-        if !outcome.is_whole() && !outcome.is_other_plan && outcome.interrupted.is_none() {
+        if is_hindered(&outcome) {
             let named = name_later(snapshot, later(), &self.library, &options.access, console);
             if named && !selection.is_explicit() {
                 let ids = ids.join(" ");
@@ -391,9 +387,10 @@ impl Recordings {
             }
         }
         let recordings = chosen.iter().copied().cloned().collect();
-        Ok(Some(Performed { recordings, outcome, lacks_paths: false }))
+        Ok(Some(Performed { recordings, outcome, has_unchanged_paths: false }))
     }
 
+    /// Redoes what was undone by one undo or several.
     fn redo(
         &self,
         undone: &Undone,
@@ -416,7 +413,7 @@ impl Recordings {
         }
         introduce("redo", &entries, options, console)?;
         let Net { mut snapshot, breaks, .. } = open_net(undone.rescues.iter().cloned(), console)?;
-        snapshot.leave_out(undone.redone());
+        snapshot.forget(undone.redone());
         if options.extent.merge {
             provide_bases(&mut snapshot, &ids, &self.library)?;
         }
@@ -438,13 +435,13 @@ impl Recordings {
             _ => None,
         };
         let outcome = put.back(UndoForm { recordings: &ids, way_back }, options, console)?;
-        if !outcome.is_whole() && !outcome.is_other_plan && outcome.interrupted.is_none() {
+        if is_hindered(&outcome) {
             let is_later = |entry: &&Entry| entry.changes.any() && entry.time > undone.at;
             let later = self.entries.iter().filter(is_later);
             name_later(&snapshot, later, &self.library, &options.access, console);
         }
         let recordings = entries.into_iter().cloned().collect();
-        Ok(Some(Performed { recordings, outcome, lacks_paths: false }))
+        Ok(Some(Performed { recordings, outcome, has_unchanged_paths: false }))
     }
 
     /// The paths of files that later recordings have changed by other names, and who did.
@@ -491,7 +488,7 @@ impl Recordings {
     }
 }
 
-/// The request in its canonical form: one snapshot as a whole, or paths of one, is the same to `restore`.
+/// The request in its canonical form: that of one snapshot as a whole, or of paths of one, is the same as a `restore`.
 fn command_of(
     verb: &str,
     snapshot: &Snapshot,
@@ -508,6 +505,11 @@ fn command_of(
         _ => [rescue::command_of_several(verb, ids), paths].concat(),
     };
     Ok([command, limits].concat())
+}
+
+/// Whether what was changed since may be why not all was put back.
+fn is_hindered(outcome: &RestoreOutcome) -> bool {
+    !outcome.is_whole() && !outcome.is_other_plan && outcome.interrupted.is_none()
 }
 
 /// The state before `snapshot` as what is to be put back.

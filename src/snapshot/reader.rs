@@ -151,8 +151,8 @@ impl Snapshot {
         &self.files
     }
 
-    /// Forgets the records of paths.
-    pub fn leave_out(&mut self, paths: &HashSet<Vec<u8>>) {
+    /// Forgets the records of these paths.
+    pub fn forget(&mut self, paths: &HashSet<Vec<u8>>) {
         if !paths.is_empty() {
             self.files.retain(|record| !paths.contains(&record.path));
         }
