@@ -6,7 +6,7 @@ use std::io::{self, BufRead as _, IsTerminal as _};
 use crate::commands::diff::DiffKind;
 use crate::commands::out::{Console, style};
 use crate::commands::paths::shown;
-use crate::commands::restore::{Preview, report_objections};
+use crate::commands::restore::{Preview, name_interrupted, report_objections};
 use crate::git::{below, git_dir_of, repository_of};
 use crate::restore::outcome::RestoreOutcome;
 
@@ -36,7 +36,7 @@ pub fn is_possible(console: &Console) -> bool {
 /// Asks which paths of `plan` are to be undone.
 pub fn pick(plan: &RestoreOutcome, preview: &Preview, console: &mut Console) -> anyhow::Result<Picked> {
     if let Some(interrupted) = &plan.interrupted {
-        crate::commands::restore::name_interrupted(interrupted, console);
+        name_interrupted(interrupted, console);
         return Ok(Picked::Nothing);
     }
     if !plan.obstacles.is_empty() || !plan.unavailable.is_empty() {
@@ -90,32 +90,31 @@ enum Command {
 #[derive(Debug)]
 struct Item {
     path: Vec<u8>,
+    /// What becomes of it, as it is listed.
     what: String,
     is_git: bool,
-    /// How many lines come and go.
+    /// How many lines come and go, behind two spaces; empty if the diff can't tell.
     lines: String,
-    /// Why it can't be picked.
+    /// Why it can't be picked, if it can't.
     conflict: Option<String>,
 }
 
 #[derive(Debug)]
 struct List {
     items: Vec<Item>,
-    /// What is picked of a directory, is of all that is beneath it.
+    /// The indices of what is picked: a directory stands for all that is beneath it.
     picked: BTreeSet<usize>,
 }
 
 impl List {
     fn of(plan: &RestoreOutcome) -> List {
         let mut items: Vec<Item> = Vec::new();
-        let conflict = |path: &[u8]| {
-            let is_blocked = plan.has_blocking_conflicts;
-            let found = plan.conflicts.iter().find(|(conflict, _)| conflict == path).filter(|_| is_blocked);
-            found.map(|(_, why)| why.clone())
-        };
-        let paths = plan.changes.iter().map(|(path, change)| (path, change.name()));
-        let unchanged = plan.conflicts.iter().map(|(path, _)| (path, "conflict"));
-        for (path, what) in paths.chain(unchanged) {
+        let blocking = if plan.has_blocking_conflicts { plan.conflicts.as_slice() } else { &[] };
+        let conflict =
+            |path: &[u8]| blocking.iter().find(|(conflict, _)| conflict == path).map(|(_, why)| why.clone());
+        let changes = plan.changes.iter().map(|(path, change)| (path, change.name()));
+        let conflicts = plan.conflicts.iter().map(|(path, _)| (path, "conflict"));
+        for (path, what) in changes.chain(conflicts) {
             let is_git = git_dir_of(path).is_some();
             let path = if is_git { repository_of(path).to_vec() } else { path.clone() };
             let what = match plan.merged.get(&path) {
@@ -139,18 +138,21 @@ impl List {
 
     fn pick_all(&mut self) {
         self.picked = (0..self.items.len()).collect();
-        let blocked: Vec<usize> =
-            (0..self.items.len()).filter(|index| self.items[*index].conflict.is_some()).collect();
-        blocked.into_iter().for_each(|index| self.unpick(index));
+        for index in 0..self.items.len() {
+            if self.items[index].conflict.is_some() {
+                self.unpick(index);
+            }
+        }
     }
 
+    /// The indices of the items whose path `is_one` relates to that of an item.
     fn related(&self, index: usize, is_one: impl Fn(&[u8], &[u8]) -> bool) -> Vec<usize> {
         let path = &self.items[index].path;
         let others = self.items.iter().enumerate().filter(|(_, item)| is_one(&item.path, path));
         others.map(|(index, _)| index).collect()
     }
 
-    /// Takes a path out with all that is beneath it, and the directories above it, which stand for all beneath them.
+    /// Takes a path out with all that is beneath it, and the directories above it, which would stand for it.
     fn unpick(&mut self, index: usize) {
         let beneath = self.related(index, |item, path| below(item, path).is_some());
         let above = self.related(index, |item, path| below(path, item).is_some());
@@ -244,7 +246,7 @@ impl List {
     }
 }
 
-/// How many lines come and go.
+/// How many lines of a path come and go, for [`Item::lines`].
 fn lines(path: &[u8], preview: &Preview) -> String {
     let Ok(change) = preview.change(path) else { return String::new() };
     let (mut added, mut removed) = (0, 0);
