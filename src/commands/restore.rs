@@ -336,12 +336,20 @@ pub fn policy(snapshot: &Snapshot, foreign: bool, preserve: bool) -> anyhow::Res
 
 /// The options that limit or merge what is put back, in the canonical form of a request.
 pub fn limits(extent: &RestoreExtent) -> anyhow::Result<Vec<Vec<u8>>> {
-    let skip = extent.skip_conflicts.then(|| b"--skip-conflicts".to_vec());
-    let exclude = extent.exclude.iter().map(|glob| Ok([b"--exclude=", &*anchored(glob)?].concat()));
-    let others = [(extent.no_git, "--no-git"), (extent.merge, "--merge")];
-    let others =
-        others.iter().filter(|(is_given, _)| *is_given).map(|(_, option)| Ok(option.as_bytes().to_vec()));
-    skip.into_iter().map(Ok).chain(exclude).chain(others).collect()
+    let mut options = Vec::new();
+    if extent.skip_conflicts {
+        options.push(b"--skip-conflicts".to_vec());
+    }
+    for glob in &extent.exclude {
+        options.push([b"--exclude=", &*anchored(glob)?].concat());
+    }
+    if extent.no_git {
+        options.push(b"--no-git".to_vec());
+    }
+    if extent.merge {
+        options.push(b"--merge".to_vec());
+    }
+    Ok(options)
 }
 
 /// The selected paths that are not left out, and explicitly the ones that are conflicts.
@@ -453,9 +461,9 @@ fn print(
             PathChange::Replace | PathChange::WriteInPlace | PathChange::Attributes => style::CHANGED,
         };
         let word = match change {
-            PathChange::WriteInPlace if !outcome.merged.contains_key(path) => "write",
-            PathChange::HardLink => "hard link",
             _ if outcome.merged.contains_key(path) => "merge",
+            PathChange::WriteInPlace => "write",
+            PathChange::HardLink => "hard link",
             other => other.name(),
         };
         let word = console.paint(mark, format_args!("{word:10}")).to_string();

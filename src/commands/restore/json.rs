@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::ser::{SerializeMap as _, SerializeSeq as _};
+use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
 use super::OutcomeForm;
@@ -67,11 +67,7 @@ struct ChangesJson<'a>(&'a [(Vec<u8>, PathChange)]);
 
 impl Serialize for ChangesJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_seq(Some(self.0.len()))?;
-        for change in self.0 {
-            list.serialize_element(&ChangeJson(change))?;
-        }
-        list.end()
+        serializer.collect_seq(self.0.iter().map(ChangeJson))
     }
 }
 
@@ -90,11 +86,7 @@ struct MergedJson<'a>(&'a BTreeMap<Vec<u8>, Merged>);
 
 impl Serialize for MergedJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_seq(Some(self.0.len()))?;
-        for (path, merged) in self.0 {
-            list.serialize_element(&MergedFileJson(path, merged.conflicts))?;
-        }
-        list.end()
+        serializer.collect_seq(self.0.iter().map(|(path, merged)| MergedFileJson(path, merged.conflicts)))
     }
 }
 
@@ -113,11 +105,7 @@ struct PathsJson<'a>(Vec<&'a [u8]>);
 
 impl Serialize for PathsJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_seq(Some(self.0.len()))?;
-        for text in &self.0 {
-            list.serialize_element(&PathJson(text))?;
-        }
-        list.end()
+        serializer.collect_seq(self.0.iter().map(|path| PathJson(path)))
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use crate::commands::diff::{DiffBody, DiffEntry, TEXT_LIMIT, half, write_entry};
 use crate::commands::out::Console;
 use crate::commands::paths::quoted;
-use crate::git::{below, git_dir_of};
+use crate::git::{below, git_dir_of, repository_of};
 use crate::restore::merge::merged_mode;
 use crate::restore::outcome::RestoreOutcome;
 use crate::restore::root::Root;
@@ -35,7 +35,7 @@ pub struct PreviewedChange {
 }
 
 impl PreviewedChange {
-    /// The entries of the diff: none of what a diff can't tell, and two where a file becomes a symlink or the other way
+    /// The entries of the diff: none if it has no part of the change, two if a file becomes a symlink or the other way
     /// round.
     pub fn entries(&self) -> Vec<(DiffEntry<'_>, DiffBody)> {
         let side = |side| half(&self.name, &self.record, side);
@@ -45,7 +45,7 @@ impl PreviewedChange {
         let is_same = mode(&self.record.before) == mode(&self.record.after) && old == new;
         let entries = match (entry.old, entry.new) {
             (None, None) => return Vec::new(),
-            // Only its times, say.
+            // Its times alone change, for example.
             (Some(_), Some(_)) if is_same => return Vec::new(),
             _ if entry.is_type_change() => {
                 let [gone, made] = entry.apart();
@@ -72,7 +72,7 @@ impl<'a> Preview<'a> {
         Ok(Preview { snapshot, contents, wanted, plan, root: Root::live()?, base })
     }
 
-    /// What would become of a path; if the diff can't tell, why.
+    /// What would become of a path, or why that can't be shown.
     pub fn change(&self, path: &[u8]) -> Result<PreviewedChange, String> {
         let live = self.root.dentry(path).ok().flatten().and_then(|dentry| dentry.present().ok().flatten());
         let recorded = self.snapshot.find(path);
@@ -107,7 +107,7 @@ impl<'a> Preview<'a> {
         };
         let old = live.as_ref().map(of_live).transpose()?.unwrap_or_default();
         let new = recorded.zip(wanted).map(|(record, wanted)| of_record(record, wanted)).transpose()?;
-        // The bytes are compared, whatever is known of them.
+        // Without digests, the diff compares the bytes.
         let state = |at: Option<Present>| match at {
             Some(at) => State::Present(Box::new(Present { digest: None, blob: None, ..at })),
             None => State::Absent { tombstone: false },
@@ -131,12 +131,14 @@ impl<'a> Preview<'a> {
         Ok(())
     }
 
-    /// Writes the diff of all paths, Git's state apart.
+    /// Writes the diff of all paths, and names the repositories whose Git state would be put back.
     pub fn write(&self, console: &mut Console) -> anyhow::Result<()> {
         let mut repositories = BTreeSet::new();
         for (path, _) in &self.plan.changes {
             match git_dir_of(path) {
-                Some(_) => drop(repositories.insert(crate::git::repository_of(path))),
+                Some(_) => {
+                    repositories.insert(repository_of(path));
+                }
                 None => self.write_one(path, console)?,
             }
         }
