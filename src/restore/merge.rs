@@ -20,7 +20,7 @@ use crate::snapshot::source::Contents;
 use crate::snapshot::{Digest, Error, FileRecord, FileType, Present, Snapshot};
 
 /// The longest file that is merged.
-const MOST: u64 = 8 << 20;
+pub const MOST: u64 = 8 << 20;
 
 /// The label of the live file in conflict markers.
 const LIVE: &str = "now";
@@ -40,8 +40,12 @@ pub fn merge(base: &[u8], live: &[u8], wanted: &[u8], name_of_wanted: &str) -> M
     let mut content = Vec::new();
     let mut lines = InternedInput::default();
     merge_text(&mut content, &mut lines, labels, live, base, wanted, Options::default());
-    let marks = content.split(|byte| *byte == b'\n').filter(|line| is_marker(line));
-    Merged { conflicts: marks.count(), content }
+    Merged { conflicts: marked_conflicts(&content), content }
+}
+
+/// How many conflicts a merge has marked in a text.
+fn marked_conflicts(text: &[u8]) -> usize {
+    text.split(|byte| *byte == b'\n').filter(|line| is_marker(line)).count()
 }
 
 /// Whether a line begins a conflict that a merge has marked.
@@ -139,7 +143,7 @@ impl Merger<'_> {
             let of_own = self.own.iter().filter_map(|rescue| rescue.find(&record.path)?.after.present());
             of_own.into_iter().any(|after| after.digest == digest)
         };
-        let conflicts = now.split(|byte| *byte == b'\n').filter(|line| is_marker(line)).count();
+        let conflicts = marked_conflicts(&now);
         if is_merged() {
             inspection.accept();
             return Ok((conflicts > 0).then_some(Merged { content: now, conflicts }));

@@ -5,6 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest as _, Sha256};
+
 use super::interrupted::UnfinishedRescue;
 use super::merge::Merged;
 use super::node::Shortfall;
@@ -13,7 +15,7 @@ use super::request::RestoreRequest;
 use super::since::Since;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::Unavailable;
-use crate::snapshot::{Digest, FileType, Present, Snapshot};
+use crate::snapshot::{FileType, Present, Snapshot};
 
 /// What becomes of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,8 +177,7 @@ pub fn digest(
             ));
         }
     }
-    let digest = Digest::of(text.as_bytes()).to_string();
-    digest.rsplit(':').next().unwrap_or_default().chars().take(16).collect()
+    faster_hex::hex_string(&Sha256::digest(text.as_bytes())[..8])
 }
 
 /// The new files of `plan` that had more hard links than are known.

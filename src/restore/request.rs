@@ -40,7 +40,7 @@ pub struct RestoreRequest<'a> {
     pub merge: bool,
     /// Whether only the plan is wanted.
     pub dry_run: bool,
-    /// The digest of the plan that was seen: no other one is carried out.
+    /// The digest of the plan that was agreed to: no other one is carried out.
     pub agreed: Option<&'a str>,
 }
 

@@ -1,4 +1,5 @@
-//! What a redo merges from: the content that an undo has put back. Its rescue promises it, and the recording has it.
+//! The base of a merging redo: the content that the undo has put back. Its rescue has the digest of
+//! that, the recording the bytes.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -9,15 +10,14 @@ use anyhow::Context as _;
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::library::Library;
+use crate::restore::merge::MOST;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::content_id;
 use crate::snapshot::source::Contents;
 use crate::snapshot::{FileRecord, FileType, Snapshot};
 
-/// The longest file that is merged.
-const MOST: u64 = 8 << 20;
-
-/// Gives `rescue` the promised contents of the files that were changed since, from the recordings that have them.
+/// Gives `rescue` the contents that the undo had put back, of the files that were changed since, from the recordings that
+/// have them.
 pub fn provide_bases(rescue: &mut Snapshot, ids: &[&str], library: &Library) -> anyhow::Result<()> {
     let wanted: Vec<FileRecord> =
         rescue.files().iter().filter(|record| is_changed_since(record)).cloned().collect();
@@ -35,7 +35,7 @@ pub fn provide_bases(rescue: &mut Snapshot, ids: &[&str], library: &Library) -> 
             }
             let file = memfd_create("base", MemfdFlags::CLOEXEC).context("make a file in memory")?;
             let file = File::from(file);
-            // Without it, the merge says what it lacks.
+            // If it can't be had, the merge says which content is unavailable.
             if contents.copy_to_file(source, Side::Before, &file).is_ok() {
                 let _ = rescue.provide(&record.path, Side::After, file);
             }

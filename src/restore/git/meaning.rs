@@ -312,7 +312,7 @@ pub fn refined<'a>(
             mtime: i64::try_from(now.as_secs()).unwrap_or_default(),
             mtime_nsec: now.subsec_nanos(),
             mode: match sides {
-                // What was merged with an edit since.
+                // A file that was merged with what was edited since.
                 [Some(wanted), Some(other)] if !record.is_git_state => {
                     merged_mode([wanted, other, like.mode]).unwrap_or(like.mode)
                 }
