@@ -61,14 +61,11 @@ pub fn run(args: &History, console: &mut Console) -> VerbResult {
         note_use(source, &library, &args.access)?;
         let Some(snapshot) = open_or_name(source, console) else { continue };
         let Some(mut event) = PathEvent::of(entry, snapshot, path) else { continue };
-        let in_part = || {
+        let is_undone_there = || {
             let paths = undone.paths_of(&entry.id);
-            event
-                .records()
-                .all(|record| paths.contain(&record.path))
-                .then(|| undone.last(&entry.id))
-                .flatten()
+            event.records().all(|record| paths.contain(&record.path))
         };
+        let in_part = || undone.last(&entry.id).filter(|_| is_undone_there());
         event.undone = undone.get(&entry.id).or_else(in_part).map(|undone| undone.at.clone());
         listed.push(event);
     }

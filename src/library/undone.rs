@@ -29,18 +29,19 @@ pub struct UndoneRecordings {
 pub struct Undone {
     /// When it was done last, RFC 3339.
     pub at: String,
-    /// The rescues that have what was overwritten then, the oldest first: several if it was interrupted.
+    /// The rescues that keep what was overwritten, the oldest first: several if it was interrupted.
     pub rescues: Vec<PathBuf>,
     /// Whether all of the recording was undone, and nothing of that was redone since.
     pub is_whole: bool,
-    /// The paths that were named; none if all was undone, or all but what an option left out.
+    /// The paths that were named; none if it was of all.
     paths: Vec<Vec<u8>>,
-    /// Whether an option may have left out some of them.
+    /// As [`PastRestore::is_limited`].
     is_limited: bool,
+    /// The command of its rescues: an undo that was interrupted is completed by the same one.
     command: Vec<Vec<u8>>,
-    /// What it has changed and is not redone; unknown as long as it is whole.
+    /// What it has changed and is not redone; not filled in as long as it is whole.
     changed: HashSet<Vec<u8>>,
-    /// What it has changed and is redone.
+    /// What it had changed and is redone.
     redone: HashSet<Vec<u8>>,
 }
 
@@ -50,7 +51,7 @@ impl Undone {
         &self.redone
     }
 
-    /// Takes a rescue in, and what its restore has changed.
+    /// Adds a rescue, and what its restore has changed.
     fn add(&mut self, rescue: &Path, at: &str) {
         at.clone_into(&mut self.at);
         self.rescues.push(rescue.to_owned());
@@ -59,8 +60,8 @@ impl Undone {
         }
     }
 
-    /// Takes out what was redone of it.
-    fn take_out(&mut self, redone: &HashSet<Vec<u8>>) {
+    /// Notes that these paths were redone.
+    fn note_redone(&mut self, redone: &HashSet<Vec<u8>>) {
         if self.is_whole {
             self.changed = self.rescues.iter().flat_map(|rescue| changed_by(rescue)).collect();
         }
@@ -68,7 +69,7 @@ impl Undone {
             self.paths.retain(|path| !redone.iter().any(|redone| is_at_or_below(redone, path)));
             return;
         }
-        // What it has not changed is not known to be undone any more.
+        // Paths that the undo had found in their state already count as undone only until something is redone.
         if !redone.is_empty() {
             (self.is_whole, self.is_limited) = (false, true);
         }
@@ -78,7 +79,7 @@ impl Undone {
         self.redone.extend(taken);
     }
 
-    /// What was named and at its state already; nothing if paths were changed.
+    /// The paths that were named, if all of them were in their state already.
     fn marked(&self) -> &[Vec<u8>] {
         if self.changed.is_empty() && !self.is_limited { &self.paths } else { &[] }
     }
@@ -95,7 +96,7 @@ fn changed_by(rescue: &Path) -> HashSet<Vec<u8>> {
     changed.map(|record| record.path.clone()).collect()
 }
 
-/// The paths of a recording that are undone although it is not.
+/// The paths of a recording that are undone by undos of some paths.
 #[derive(Debug, Default)]
 pub struct UndonePaths {
     changed: HashSet<Vec<u8>>,
@@ -122,11 +123,11 @@ struct PastRestore {
     effect: Effect,
     /// The paths that were named; none if it was of all.
     paths: Vec<Vec<u8>>,
-    /// Whether an option has left out some of them.
+    /// Whether some of them may have been left out: by an option, or by the restore that it takes back.
     is_limited: bool,
-    /// Whether all of the recordings is put back by it.
+    /// Whether it puts back all of the recordings.
     is_whole: bool,
-    /// The name of the rescue whose restore it was; without it, a redo takes back all that was undone of these.
+    /// The name of the rescue that it puts back; without one, a redo takes back all that was undone of these.
     takes_back: Option<OsString>,
     command: Vec<Vec<u8>>,
 }
@@ -204,7 +205,7 @@ impl UndoneRecordings {
                         restore.is_whole &= one.is_whole;
                         match is_all {
                             true => one.rescues.retain(|one| !is_it(one)),
-                            false => one.take_out(&redone),
+                            false => one.note_redone(&redone),
                         }
                     }
                 }
@@ -212,14 +213,14 @@ impl UndoneRecordings {
                     restore.is_whole &= undone.iter().any(|one| one.is_whole);
                     undone.clear();
                 }
-                (Effect::Redo, None) => undone.iter_mut().for_each(|one| one.take_out(&redone)),
+                (Effect::Redo, None) => undone.iter_mut().for_each(|one| one.note_redone(&redone)),
             }
             undone.retain(Undone::is_of_something);
         }
         self.undone.retain(|_, undone| !undone.is_empty());
     }
 
-    /// Whether each path that a recording has changed was undone by itself.
+    /// Whether each path that a recording has changed is undone, by several undos.
     fn is_undone_in_parts(&self, id: &str, library: &Library) -> bool {
         if self.undone.get(id).is_none_or(|all| all.iter().any(|undone| undone.is_whole)) {
             return false;
@@ -230,14 +231,15 @@ impl UndoneRecordings {
         changed.all(|record| paths.contain(&record.path))
     }
 
-    /// Whether the recording `id` is undone: by the last undo of all of it, or path by path.
+    /// The undo by which all of the recording `id` is undone: the last one of all of it, or if it was undone path by path, the
+    /// last of these.
     pub fn get(&self, id: &str) -> Option<&Undone> {
         let undone = self.undone.get(id)?;
         let whole = undone.iter().rev().find(|one| one.is_whole);
         whole.or(undone.last().filter(|_| self.in_parts.contains(id)))
     }
 
-    /// What was undone last of the recording `id`, if only some paths of it.
+    /// The last undo of the recording `id`, of all of it or of some paths.
     pub fn last(&self, id: &str) -> Option<&Undone> {
         self.undone.get(id)?.last()
     }
@@ -267,7 +269,7 @@ impl UndoneRecordings {
         }
     }
 
-    /// The paths of the recording `id` that were undone by themselves.
+    /// The paths of the recording `id` that are undone by undos of some paths.
     pub fn paths_of(&self, id: &str) -> UndonePaths {
         let mut paths = UndonePaths::default();
         for undone in self.undone.get(id).into_iter().flatten() {
@@ -300,7 +302,7 @@ fn past_restore(header: &Header, restores: &HashMap<OsString, PastRestore>) -> O
         _ => return None,
     };
     let paths: Vec<_> = rest.iter().filter(|word| word.starts_with(b"/")).map(|path| path.to_vec()).collect();
-    // A merge leaves nothing out.
+    // --merge leaves nothing out.
     let is_limited = rest.iter().any(|word| word.starts_with(b"--") && *word != b"--merge");
     let mut restore = PastRestore {
         ids: Vec::new(),
