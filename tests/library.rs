@@ -48,6 +48,11 @@ fn log(place: &Place, arguments: &[&str]) -> Vec<serde_json::Value> {
     log["recordings"].as_array().unwrap().clone()
 }
 
+/// The text of a file, if it is there.
+fn read(place: &Place, name: &str) -> Option<String> {
+    fs::read_to_string(place.at(name)).ok()
+}
+
 fn newest(place: &Place) -> String {
     log(place, &["--all", "--reads"])[0]["id"].as_str().unwrap().to_owned()
 }

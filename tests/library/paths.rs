@@ -3,13 +3,9 @@
 use std::fs;
 
 use super::undo::{ids, rescues, tree};
-use super::{library, log, run, verb};
+use super::{library, log, read, run, verb};
 use crate::support::{Place, Run, User};
 use crate::undo::random::cases;
-
-fn read(place: &Place, name: &str) -> Option<String> {
-    fs::read_to_string(place.at(name)).ok()
-}
 
 fn marks(place: &Place) -> Vec<&'static str> {
     let mark = |entry: &serde_json::Value| match (&entry["undone"], &entry["partly_undone"]) {
@@ -342,7 +338,7 @@ fn chain_of_several_goes_on_below_what_is_undone_already() {
 
 /// Whatever is undone before, everything can be undone, and redone.
 #[test]
-#[ignore = "slow: twenty days of commands"]
+#[ignore = "slow: twenty random histories"]
 fn slow_nothing_is_lost_whatever_was_undone_by_path() {
     use proptest::prelude::*;
     use proptest::test_runner::{Config, TestRunner};
@@ -379,8 +375,8 @@ fn slow_nothing_is_lost_whatever_was_undone_by_path() {
                 // Some of them change nothing there.
                 verb(&place, &["undo", "--", ["a", "d", "d/b", "d/c", "e", "e/f", "d/b.1"][*which]]);
             }
-            // A directory that a later command made stays as long as it holds what of an earlier one was brought back:
-            // then that is undone by its name.
+            // A directory that a later command made stays while it holds what the undo of an earlier one brought back.
+            // What is left then is undone by its identifier.
             let all = |what: &str, ids: &mut dyn Iterator<Item = String>| {
                 let is_done = |_: usize| verb(&place, &[what]).stderr.contains("there is nothing to");
                 if !(0..10).any(is_done) {

@@ -2,14 +2,10 @@
 
 use std::fs;
 
-use super::{log, run, verb};
+use super::{log, read, run, verb};
 use crate::support::{BINARY, Place, Terminal, User, has};
 
 const ASKED: &str = "g to go)> ";
-
-fn read(place: &Place, name: &str) -> Option<String> {
-    fs::read_to_string(place.at(name)).ok()
-}
 
 fn changed_place(user: User) -> Place {
     let place = Place::of(user);

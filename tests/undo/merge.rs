@@ -71,7 +71,7 @@ fn merges_are_those_of_git() {
     let place = Place::new();
     let edits = || prop::collection::vec((0..40_usize, 0..4_usize, 0..4_usize), 0..4);
     let texts = (0..40_usize, edits(), edits(), any::<bool>(), any::<bool>());
-    // One is a call of Git.
+    // Each case starts Git once.
     let config = Config { cases: cases(150), failure_persistence: None, ..Config::default() };
     TestRunner::new(config)
         .run(&texts, |(length, mine, theirs, is_cut, has_returns)| {
@@ -193,8 +193,7 @@ fn what_can_not_be_merged_stays_a_conflict() {
         assert!(run.stderr.contains(&line), "{line}: {}", run.stderr);
     }
     assert_eq!(scan(&place.work), now);
-    // One of them keeps everything from being changed, unless it is to be left.
-    edited_since(&Place::new());
+    // A conflict is merged or overwritten, not both.
     place.verb("restore", &["--before", "--merge", "--force"]).expect(2);
 }
 
