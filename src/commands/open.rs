@@ -338,7 +338,7 @@ pub fn open_with_paths(
     };
     let (snapshot, last) = match (default(access, console), unknown) {
         (opened, None) => opened?,
-        // With nothing to have paths of, the word was meant for a recording.
+        // Without a recording to have paths of, the word can only have been meant for one.
         (Err(_), Some((_, unknown))) => return Err(unknown),
         (Ok(opened), Some((word, unknown))) => {
             let is_path =
