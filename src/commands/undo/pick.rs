@@ -116,6 +116,7 @@ impl List {
         let conflicts = plan.conflicts.iter().map(|(path, _)| (path, "conflict"));
         for (path, what) in changes.chain(conflicts) {
             let is_git = git_dir_of(path).is_some();
+            let conflict = conflict(path);
             let path = if is_git { repository_of(path).to_vec() } else { path.clone() };
             let what = match plan.merged.get(&path) {
                 Some(merged) if merged.conflicts > 0 => "merge, conflict".to_owned(),
@@ -124,10 +125,8 @@ impl List {
                 None => what.replace('_', " "),
             };
             match items.iter_mut().find(|item| item.path == path) {
-                Some(item) => item.conflict = item.conflict.take().or_else(|| conflict(&path)),
-                None => {
-                    items.push(Item { conflict: conflict(&path), path, what, is_git, lines: String::new() })
-                }
+                Some(item) => item.conflict = item.conflict.take().or(conflict),
+                None => items.push(Item { path, what, is_git, lines: String::new(), conflict }),
             }
         }
         items.sort_by(|one, other| one.path.cmp(&other.path));
@@ -166,7 +165,8 @@ impl List {
         }
         let beneath = self.related(index, |item, path| below(item, path).is_some());
         if let Some(blocked) = beneath.iter().find(|index| self.items[**index].conflict.is_some()) {
-            return Err(format!("{} is a conflict: undo --merge or --force takes it", blocked + 1));
+            let options = if self.items[*blocked].is_git { "--force-git" } else { "--merge or --force" };
+            return Err(format!("{} is a conflict: undo {options} takes it", blocked + 1));
         }
         self.picked.extend(beneath);
         Ok(())
@@ -303,6 +303,21 @@ mod tests {
         assert_eq!(list.command("n"), Command::List);
         assert_eq!(list.command("a"), Command::List);
         assert_eq!(picked(&list), ["/d", "/h", "/r/.git"]);
+    }
+
+    #[test]
+    fn git_state_is_a_conflict_if_one_of_its_files_is() {
+        let head = b"/r/.git/HEAD".to_vec();
+        let plan = RestoreOutcome {
+            changes: vec![(head.clone(), PathChange::Replace), (b"/r/f".to_vec(), PathChange::Replace)],
+            conflicts: vec![(head, "it is at 1234567 now".to_owned())],
+            has_blocking_conflicts: true,
+            ..RestoreOutcome::default()
+        };
+        let mut list = List::of(&plan);
+        assert_eq!(picked(&list), ["/r/f"]);
+        let refused = "1 is a conflict: undo --force-git takes it".to_owned();
+        assert_eq!(list.command("1"), Command::Wrong(refused));
     }
 
     #[test]
