@@ -22,7 +22,7 @@ mod reader;
 mod schema;
 mod writer;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -220,10 +220,9 @@ impl Tables {
     /// Gives files that are committed their names.
     fn complete(&self) -> Result<(), Error> {
         let adding = self.directory.join(ADDING);
-        for table in TABLES.iter().rev() {
-            for date in names_in(&adding.join(format!("table={table}")))? {
-                let from = adding.join(format!("table={table}")).join(&date);
-                let to = self.directory.join(format!("table={table}")).join(&date);
+        for table in TABLES.iter().rev().map(|table| format!("table={table}")) {
+            for date in names_in(&adding.join(&table))? {
+                let [from, to] = [&adding, &self.directory].map(|above| above.join(&table).join(&date));
                 fs::create_dir_all(&to).map_err(Error::io("write", &to))?;
                 for name in names_in(&from)? {
                     let to = to.join(&name);
@@ -250,7 +249,7 @@ impl Drop for Tables {
 fn lock(directory: &Path) -> io::Result<File> {
     let directory = File::open(directory)?;
     match flock(&directory, FlockOperation::LockExclusive) {
-        // Without locks, two exports into one directory at a time are not to be.
+        // Where there are no locks, nothing keeps two exports apart.
         Ok(()) | Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) => Ok(directory),
         Err(error) => Err(error.into()),
     }
@@ -263,7 +262,12 @@ fn partition(tables: &Path, table: &str, date: &str) -> PathBuf {
 
 /// Whether readers take a file of this name for one of the table.
 fn is_table_file(name: &str) -> bool {
-    name.ends_with(".parquet") && !name.starts_with(['.', '_'])
+    name.ends_with(".parquet") && !is_passed_over(name.as_ref())
+}
+
+/// Whether readers pass over a file or directory of this name.
+fn is_passed_over(name: &OsStr) -> bool {
+    matches!(name.as_encoded_bytes().first(), Some(b'.' | b'_'))
 }
 
 /// What is in a directory, sorted; nothing if there is none.

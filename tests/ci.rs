@@ -19,8 +19,8 @@ use crate::support::{BINARY, Place, Run, SHELL, has, shown};
 /// The shell that a workflow names in `defaults.run.shell`.
 const RECORDED: &str = "agent-snapshot-bash --noprofile --norc -eo pipefail {0}";
 
-/// Makes a release below the directory that stands for a server; the digest of the archive.
-fn release(place: &Place) -> String {
+/// Makes a release below the directory that stands for a server; the archive and its digest.
+fn release(place: &Place) -> (String, String) {
     let version = env!("CARGO_PKG_VERSION");
     let name = format!("agent-snapshot-{version}");
     let programs = place.base().join(&name).join("bin");
@@ -29,14 +29,14 @@ fn release(place: &Place) -> String {
     symlink(SHELL, programs.join("agent-snapshot-bash")).unwrap();
     let release = place.base().join(format!("server/owner/name/releases/download/v{version}"));
     fs::create_dir_all(&release).unwrap();
-    let archive = format!("{name}-{}-linux.tar.gz", std::env::consts::ARCH);
+    let file = format!("{name}-{}-linux.tar.gz", std::env::consts::ARCH);
+    let archive = release.join(&file);
     let mut tar = Command::new("tar");
-    tar.arg("-czf").arg(release.join(&archive)).arg("-C").arg(place.base()).arg(&name);
+    tar.arg("-czf").arg(&archive).arg("-C").arg(place.base()).arg(&name);
     assert!(tar.status().unwrap().success());
-    let digest = faster_hex::hex_string(&Sha256::digest(fs::read(release.join(&archive)).unwrap()));
-    fs::write(release.join("SHA256SUMS"), format!("{}  other\n{digest}  {archive}\n", "0".repeat(64)))
-        .unwrap();
-    digest
+    let digest = faster_hex::hex_string(&Sha256::digest(fs::read(&archive).unwrap()));
+    fs::write(release.join("SHA256SUMS"), format!("{}  other\n{digest}  {file}\n", "0".repeat(64))).unwrap();
+    (archive.into_os_string().into_string().unwrap(), digest)
 }
 
 /// A job after its setup; none where a tool is missing.
@@ -213,12 +213,7 @@ fn github_setup_takes_only_the_archive_that_it_expects() {
     if !has("curl") {
         return;
     }
-    let digest = release(&place);
-    let archive =
-        format!("agent-snapshot-{}-{}-linux.tar.gz", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
-    let release =
-        place.base().join(concat!("server/owner/name/releases/download/v", env!("CARGO_PKG_VERSION")));
-    let archive = release.join(archive).into_os_string().into_string().unwrap();
+    let (archive, digest) = release(&place);
     let mut job = Job::new(&place);
     let wrong = "0".repeat(64);
     let Some(refused) = job.uses("setup", &[("sha256", &wrong)]) else { return };
@@ -231,7 +226,7 @@ fn github_setup_takes_only_the_archive_that_it_expects() {
     assert_eq!(job.uses("setup", &[("archive", &archive)]).unwrap().status, 0);
     fs::write(&archive, "other").unwrap();
     assert_eq!(job.uses("setup", &[]).unwrap().status, 1);
-    fs::write(release.join("SHA256SUMS"), "").unwrap();
+    fs::write(Path::new(&archive).with_file_name("SHA256SUMS"), "").unwrap();
     assert_ne!(job.uses("setup", &[]).unwrap().status, 0);
     assert_ne!(job.uses("setup", &[("version", "9.9.9")]).unwrap().status, 0);
 }
@@ -298,13 +293,8 @@ fn gitlab(place: &Place) -> Option<(gitlab::Job<'_>, [(&'static str, String); 2]
     if !has("curl") {
         return None;
     }
-    let digest = release(place);
-    let version = env!("CARGO_PKG_VERSION");
-    let archive = format!(
-        "file://{}/server/owner/name/releases/download/v{version}/agent-snapshot-{version}-{}-linux.tar.gz",
-        place.base().display(),
-        std::env::consts::ARCH
-    );
+    let (archive, digest) = release(place);
+    let archive = format!("file://{archive}");
     place.prepare("git init -q; echo src > file; git add .; git commit -qm first");
     Some((gitlab::Job::new(place)?, [("AGENT_SNAPSHOT_ARCHIVE", archive), ("AGENT_SNAPSHOT_SHA256", digest)]))
 }

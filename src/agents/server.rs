@@ -4,7 +4,10 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use super::{PROGRAM, Surroundings, claude_directory, codex_directory};
+use super::{
+    GEMINI_SETTINGS, PROGRAM, Surroundings, claude_directory, codex_directory, copilot_directory,
+    gemini_settings, opencode_settings,
+};
 
 /// Where an agent has its servers.
 #[derive(Debug)]
@@ -83,15 +86,19 @@ pub static OPENCODE: ServerPlace = ServerPlace {
         is_toml: false,
         entry: |program| json!({"type": "local", "command": [program, VERB], "enabled": true}),
     },
-    user: super::opencode_settings,
+    user: opencode_settings,
     project: |here| Some(here.project.join("opencode.json")),
 };
 
 /// Gemini CLI.
 pub static GEMINI: ServerPlace = ServerPlace {
-    slot: &ServerSlot { keys: SERVERS, is_toml: false, entry: command_and_args },
-    user: super::gemini_settings,
-    project: |here| Some(here.directory.join(super::GEMINI_SETTINGS)),
+    slot: &ServerSlot {
+        keys: SERVERS,
+        is_toml: false,
+        entry: |program| json!({"command": program, "args": [VERB]}),
+    },
+    user: gemini_settings,
+    project: |here| Some(here.directory.join(GEMINI_SETTINGS)),
 };
 
 /// Cursor, which starts servers of the user anywhere, and puts in the directory of its window.
@@ -114,7 +121,7 @@ pub static COPILOT: ServerPlace = ServerPlace {
         is_toml: false,
         entry: |program| json!({"type": "local", "command": program, "args": [VERB], "tools": ["*"]}),
     },
-    user: |here| Some(super::copilot_directory(here)?.join("mcp-config.json")),
+    user: |here| Some(copilot_directory(here)?.join("mcp-config.json")),
     project: |_| None,
 };
 
@@ -131,10 +138,6 @@ pub static CODEX: ServerPlace = ServerPlace {
 
 const VARIABLES: [&str; 4] =
     ["AGENT_SNAPSHOT_LIBRARY", "AGENT_SNAPSHOT_SESSION", "XDG_CONFIG_HOME", "XDG_STATE_HOME"];
-
-fn command_and_args(program: &str) -> Value {
-    json!({"command": program, "args": [VERB]})
-}
 
 /// The lines of goose's configuration, which `goose configure` edits.
 pub fn goose_lines(program: &str) -> String {

@@ -16,8 +16,6 @@ pub struct SetupPlan {
     change: SettingsChange,
     receipts: ReceiptFile,
     receipt: ReceiptChange,
-    /// What the receipts of other settings in the file are to be.
-    others: Vec<(ReceiptFile, Receipt)>,
 }
 
 /// What becomes of a settings file.
@@ -36,7 +34,8 @@ pub enum SettingsChange {
 enum ReceiptChange {
     None,
     Write(Receipt),
-    Remove,
+    /// It is removed, once the receipts of other settings in the file are these.
+    Remove(Vec<(ReceiptFile, Receipt)>),
 }
 
 impl SetupPlan {
@@ -62,7 +61,6 @@ impl SetupPlan {
                 change: SettingsChange::None,
                 receipts,
                 receipt: ReceiptChange::None,
-                others: Vec::new(),
             });
         }
         let (mut before, mut made_directories) = (file.text.clone(), file.missing_directories());
@@ -102,7 +100,6 @@ impl SetupPlan {
             change: SettingsChange::Write(after),
             receipts,
             receipt: ReceiptChange::Write(receipt),
-            others: Vec::new(),
         })
     }
 
@@ -120,7 +117,7 @@ impl SetupPlan {
             (SettingsChange::Write(_), Some(made)) if !made.existed => made_too(name, &made, &file, root)?,
             _ => Vec::new(),
         };
-        Ok(SetupPlan { file, change, receipts, receipt: ReceiptChange::Remove, others })
+        Ok(SetupPlan { file, change, receipts, receipt: ReceiptChange::Remove(others) })
     }
 
     /// The settings file.
@@ -160,9 +157,11 @@ impl SetupPlan {
             SettingsChange::Write(text) => self.file.replace(text)?,
             SettingsChange::Remove(directories) => self.file.remove(*directories)?,
         }
-        self.others.iter().try_for_each(|(file, receipt)| file.write(receipt))?;
         match self.receipt {
-            ReceiptChange::Remove => self.receipts.remove(),
+            ReceiptChange::Remove(others) => {
+                others.iter().try_for_each(|(file, receipt)| file.write(receipt))?;
+                self.receipts.remove()
+            }
             ReceiptChange::Write(_) | ReceiptChange::None => Ok(()),
         }
     }

@@ -32,12 +32,12 @@ pub fn settings(here: &Surroundings, receipts: &Path) -> Result<Vec<InstalledSet
     let mut all = Vec::new();
     let mut add = |name: &str, settings: PathBuf| {
         let settings = settings.canonicalize().unwrap_or(settings);
-        let is_new = |known: &InstalledSetting| known.name != name || known.settings != settings;
-        if all.iter().all(is_new) {
+        let is_same = |(_, known): &(_, InstalledSetting)| known.name == name && known.settings == settings;
+        if !all.iter().any(is_same) {
             let slot = slot_in(name, &settings);
-            let was_set = || ReceiptFile::of(receipts, name, &settings).written().is_some();
-            let is_away = !is_there(&settings) && was_set();
-            all.push(InstalledSetting { name: name.to_owned(), slot, settings, is_away });
+            let written = ReceiptFile::of(receipts, name, &settings).written();
+            let is_away = !is_there(&settings) && written.is_some();
+            all.push((written, InstalledSetting { name: name.to_owned(), slot, settings, is_away }));
         }
     };
     for agent in &AGENTS {
@@ -57,10 +57,8 @@ pub fn settings(here: &Surroundings, receipts: &Path) -> Result<Vec<InstalledSet
         .filter_map(|project| skill::file(here, project))
         .for_each(|file| add(skill::NAME, file));
     ReceiptFile::all(receipts)?.into_iter().for_each(|(name, settings)| add(&name, settings));
-    all.sort_by_key(|InstalledSetting { name, settings, .. }| {
-        Reverse(ReceiptFile::of(receipts, name, settings).written())
-    });
-    Ok(all)
+    all.sort_by_key(|(written, _)| Reverse(*written));
+    Ok(all.into_iter().map(|(_, setting)| setting).collect())
 }
 
 /// Whether the place of a settings file is there: a project may have been moved, a disk unmounted. A directory whose name

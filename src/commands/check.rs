@@ -89,6 +89,15 @@ impl<'a> Judged<'a> {
     }
 }
 
+/// The rule of what may be missing in a recording, beside those of the policy.
+const INCOMPLETE: &str = "incomplete";
+
+/// What code hosts take for the root of all paths: the working tree of the first recording.
+fn root_of(judged: &[Judged]) -> Vec<u8> {
+    let workspace = |judged: &Judged| PolicyPlaces::of(judged.header).workspace().to_vec();
+    judged.first().map_or_else(|| b"/".to_vec(), workspace)
+}
+
 /// The verdict on all recordings: that on the worst.
 fn overall(judged: &[Judged]) -> PolicyVerdict {
     let is_any = |verdict| judged.iter().any(|judged| judged.verdict == verdict);
@@ -182,7 +191,7 @@ fn print(
             writeln!(console, "{word} {}  {details}", text.subject)?;
         }
         for gap in &report.unknown {
-            let word = console.paint(style::CHANGED, "incomplete ").to_string();
+            let word = console.paint(style::CHANGED, format_args!("{INCOMPLETE:11}")).to_string();
             writeln!(console, "{word} {}", text::plain(gap))?;
         }
     }

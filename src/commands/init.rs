@@ -349,14 +349,12 @@ impl Report {
         companion: Option<&(Slot, SetupPlan)>,
         done: bool,
     ) -> Report {
-        let (shell, hook) = match setup.slot {
-            Slot::Json(_) | Slot::YamlAssignment { .. } => (setup.value.clone(), None),
-            Slot::Hook(_) => (None, setup.value.clone()),
-            Slot::TomlTrue { .. } | Slot::Server(_) | Slot::Text => (None, None),
-        };
-        let server = match setup.slot {
-            Slot::Server(_) => setup.value.as_deref().and_then(|value| serde_json::from_str(value).ok()),
-            _ => None,
+        let value = setup.value.clone();
+        let (shell, hook, server) = match setup.slot {
+            Slot::Json(_) | Slot::YamlAssignment { .. } => (value, None, None),
+            Slot::Hook(_) => (None, value, None),
+            Slot::Server(_) => (None, None, value.and_then(|value| serde_json::from_str(&value).ok())),
+            Slot::TomlTrue { .. } | Slot::Text => (None, None, None),
         };
         let settings = SettingsReport::of(setup.slot, plan);
         let also = companion.map(|(slot, plan)| SettingsReport::of(*slot, plan));
@@ -384,8 +382,8 @@ fn print(
         Some((_, SettingsChange::Write(text))) => text,
         Some((_, SettingsChange::Remove(_))) | None => "",
     };
-    let is_read = !args.remove && (setup.slot.is_json() || !args.mcp);
-    let objection = setup.agent.filter(|_| is_read).and_then(|agent| agent.objection(after));
+    let agent = setup.agent.filter(|_| !args.remove && setup.slot.is_json());
+    let objection = agent.and_then(|agent| agent.objection(after));
     if let Some(objection) = objection {
         console.say(format_args!("{}", objection.of_file(Path::new(file))));
     }

@@ -1,12 +1,12 @@
 //! Joins small files of a day into larger ones, a directory at a time.
 //!
-//! The files of a day that are to be are completed in a directory of their own, `_compact/table=TABLE/date=DATE`: joined
-//! files, and links to other files of the table. When that is on the disk, it is exchanged with the directory of the day
-//! (`RENAME_EXCHANGE`), so that whoever lists that sees all rows once, at every moment. What else is in the old directory,
-//! such as subdirectories and what came meanwhile, is moved, and the rest removed.
+//! The files that a day is to have are completed in a new directory, `_compact/table=TABLE/date=DATE`: joined files, and hard
+//! links to the other files of the table. When that is on the disk, it is exchanged with the directory of the day
+//! (`RENAME_EXCHANGE`), so that whoever lists the day sees each row once, at any moment. What else is in the old directory,
+//! such as subdirectories and what was copied there meanwhile, is moved to the new one, and the rest is removed.
 //!
-//! `_joined` in a new directory names the files that it replaces. Only once the directories were exchanged, the day has
-//! such a list. It is removed when all is moved, before anything is removed from the old directory: a day without a list
+//! `_joined` in the new directory names the files that it replaces. A day has such a list only once the directories were
+//! exchanged. The list is removed when all is moved, before anything is removed from the old directory: a day without a list
 //! needs nothing of what is below `_compact`, even if that is half removed. So each step can be repeated.
 
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use super::columns::key_of;
 use super::reader::TableReader;
 use super::writer::{TableFile, columns};
-use super::{TABLES, Tables, is_absent, is_table_file, lock, names_in, remove};
+use super::{TABLES, Tables, is_absent, is_passed_over, is_table_file, lock, names_in, remove};
 use crate::snapshot::{Error, printable};
 
 /// Where directories are made that are to replace those of days, and where these are afterwards.
@@ -93,6 +93,12 @@ impl Tables {
         day: &Path,
         compacted: &mut Compacted,
     ) -> Result<bool, Error> {
+        // Left by a compaction whose directory in `_compact` was lost, to a loss of power for example.
+        let stale = self.directory.join(day).join(JOINED);
+        match fs::remove_file(&stale) {
+            Err(error) if !is_absent(&error) => return Err(Error::io("remove", &stale)(error)),
+            _ => {}
+        }
         let live = Directory::of(self.directory.join(day))?;
         let groups = self.groups(&live, compacted)?;
         if groups.is_empty() || !live.can_be_emptied() {
@@ -107,10 +113,7 @@ impl Tables {
             for name in live.names.iter().filter(|name| !joined.contains(name)) {
                 let path = live.path.join(name);
                 // What readers pass over is moved after the exchange.
-                if !name.as_bytes().starts_with(b"_")
-                    && !name.as_bytes().starts_with(b".")
-                    && !fs::symlink_metadata(&path)?.is_dir()
-                {
+                if !is_passed_over(name) && !fs::symlink_metadata(&path)?.is_dir() {
                     fs::hard_link(path, new.join(name))?;
                 }
             }
@@ -250,12 +253,6 @@ struct Directory {
 
 impl Directory {
     fn of(path: PathBuf) -> Result<Directory, Error> {
-        let stale = path.join(JOINED);
-        if let Err(error) = fs::remove_file(&stale)
-            && !is_absent(&error)
-        {
-            return Err(Error::io("remove", &stale)(error));
-        }
         let stat = fs::metadata(&path).map_err(Error::io("stat", &path))?;
         let names = names_in(&path)?;
         Ok(Directory { path, stat, names })

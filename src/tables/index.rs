@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::reader::TableReader;
-use super::{TABLES, is_table_file, partition};
+use super::{TABLES, is_table_file, names_in, partition};
 use crate::snapshot::Error;
 
 /// The directory of the index.
@@ -30,7 +30,7 @@ type Listing = BTreeMap<String, Listed>;
 
 #[derive(Serialize, Deserialize)]
 struct Listed {
-    /// Another size or time is another file.
+    /// A file of another size or time is read again.
     size: u64,
     modified: (i64, i64),
     recordings: Vec<String>,
@@ -61,29 +61,20 @@ impl Index {
         let mut known: Listing =
             fs::read(&path).ok().and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
         let partition = partition(&self.directory, TABLES[0], date);
-        let entries = match fs::read_dir(&partition) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
-            Err(error) => return Err(Error::io("list", &partition)(error)),
-        };
         let (mut listing, mut is_new) = (Listing::new(), false);
-        for entry in entries {
-            let entry = entry.map_err(Error::io("list", &partition))?;
-            let Some(name) = entry.file_name().to_str().filter(|name| is_table_file(name)).map(str::to_owned)
-            else {
-                continue;
-            };
-            let path = entry.path();
+        for name in names_in(&partition)? {
+            let Some(name) = name.to_str().filter(|name| is_table_file(name)) else { continue };
+            let path = partition.join(name);
             let stat = fs::metadata(&path).map_err(Error::io("stat", &path))?;
             let (size, modified) = (stat.len(), (stat.mtime(), stat.mtime_nsec()));
-            let listed = match known.remove(&name) {
+            let listed = match known.remove(name) {
                 Some(listed) if (listed.size, listed.modified) == (size, modified) => listed,
                 _ => {
                     is_new = true;
                     Listed { size, modified, recordings: TableReader::open(&path)?.recordings()? }
                 }
             };
-            listing.insert(name, listed);
+            listing.insert(name.to_owned(), listed);
         }
         if is_new || !known.is_empty() {
             // Without it the files are read again.

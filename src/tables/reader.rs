@@ -109,7 +109,9 @@ impl Rows<'_> {
             for (cells, column) in into.iter_mut().zip(&mut self.columns) {
                 let rows = cells.read(column, ROWS)?;
                 if *read.get_or_insert(rows) != rows {
-                    return Err(ParquetError::General("its columns have not as many rows each".to_owned()));
+                    return Err(ParquetError::General(
+                        "its columns differ in their number of rows".to_owned(),
+                    ));
                 }
             }
             Ok(read.unwrap_or_default())

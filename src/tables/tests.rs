@@ -226,6 +226,21 @@ fn export(directory: &Path, numbers: std::ops::Range<usize>) {
     tables.publish().unwrap();
 }
 
+/// Exports recordings, each by itself.
+fn export_each(directory: &Path, numbers: std::ops::Range<usize>) {
+    numbers.for_each(|number| export(directory, number..number + 1));
+}
+
+/// Exports three recordings, each by itself, and stages the compaction of the first table, as if it were killed before the
+/// exchange; the new directory.
+fn staged(directory: &Path) -> PathBuf {
+    export_each(directory, 0..3);
+    let day = Path::new("table=recordings/date=2026-01-02");
+    let mut tables = Tables::open(directory).unwrap();
+    assert!(tables.stage("recordings", day, &mut Compacted::default()).unwrap());
+    directory.join("_compact").join(day)
+}
+
 /// Which recordings have a row in each table, and that there is nothing else in the directory but the index.
 fn expect(directory: &Path, numbers: std::ops::Range<usize>) {
     let expected: Vec<String> = numbers.map(|number| recording(number).0.id).collect();
@@ -314,11 +329,10 @@ fn a_recording_is_added_once_and_another_export_waits() {
 #[test]
 fn a_file_for_each_recording_as_earlier_versions_made_is_recognized() {
     let directory = tempfile::tempdir().unwrap();
-    export(directory.path(), 0..1);
-    export(directory.path(), 1..2);
+    export_each(directory.path(), 0..2);
     for table in TABLES {
         for path in files_of(directory.path(), table) {
-            let id = TableReader::open(&path).unwrap().recordings().unwrap().first().cloned();
+            let id = TableReader::open(&path).unwrap().first_recording().unwrap();
             let id = id.unwrap_or_else(|| path.file_stem().unwrap().to_str().unwrap().to_owned());
             fs::rename(&path, path.with_file_name(format!("{id}.parquet"))).unwrap();
         }
@@ -359,7 +373,7 @@ fn what_a_killed_export_has_left_is_completed_once_it_was_committed() {
 #[test]
 fn files_of_a_day_are_joined_and_nothing_is_joined_twice() {
     let directory = tempfile::tempdir().unwrap();
-    (0..5).for_each(|number| export(directory.path(), number..number + 1));
+    export_each(directory.path(), 0..5);
     let rows = |table: &str| -> Vec<String> {
         let rows = files_of(directory.path(), table).into_iter().flat_map(|path| {
             open(&path).get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect::<Vec<_>>()
@@ -384,7 +398,7 @@ fn files_of_a_day_are_joined_and_nothing_is_joined_twice() {
 #[test]
 fn joined_files_are_as_large_as_others() {
     let directory = tempfile::tempdir().unwrap();
-    (0..9).for_each(|number| export(directory.path(), number..number + 1));
+    export_each(directory.path(), 0..9);
     let size = fs::metadata(&files_of(directory.path(), "files")[0]).unwrap().len();
     let compact = || {
         let mut tables = Tables::open(directory.path()).unwrap();
@@ -399,7 +413,7 @@ fn joined_files_are_as_large_as_others() {
 #[test]
 fn damaged_and_foreign_files_remain_as_they_are() {
     let directory = tempfile::tempdir().unwrap();
-    (0..3).for_each(|number| export(directory.path(), number..number + 1));
+    export_each(directory.path(), 0..3);
     let day = directory.path().join("table=files/date=2026-01-02");
     fs::write(day.join("damaged.parquet"), "PAR1 and so on").unwrap();
     fs::copy(&files_of(directory.path(), "recordings")[0], day.join("foreign.parquet")).unwrap();
@@ -427,12 +441,9 @@ fn damaged_and_foreign_files_remain_as_they_are() {
 fn what_comes_while_files_are_joined_stays() {
     for is_killed in [false, true] {
         let directory = tempfile::tempdir().unwrap();
-        (0..3).for_each(|number| export(directory.path(), number..number + 1));
-        let day = directory.path().join("table=recordings/date=2026-01-02");
         let other = tempfile::tempdir().unwrap();
         export(other.path(), 3..4);
         let mut is_copied = false;
-        let mut tables = Tables::open(directory.path()).unwrap();
         let mut copy = |done, _| {
             // All are staged, and exchanged after the last one.
             if done == 3 && !is_copied {
@@ -446,16 +457,14 @@ fn what_comes_while_files_are_joined_stays() {
         };
         if is_killed {
             // As if it were killed after the exchange.
-            let new = directory.path().join("_compact/table=recordings/date=2026-01-02");
-            let mut compacted = Compacted::default();
-            let of = Path::new("table=recordings/date=2026-01-02");
-            assert!(tables.stage("recordings", of, &mut compacted).unwrap());
+            let new = staged(directory.path());
             copy(3, 4);
+            let day = directory.path().join("table=recordings/date=2026-01-02");
             renameat_with(CWD, &new, CWD, &day, RenameFlags::EXCHANGE).unwrap();
-            drop(tables);
             drop(Tables::open(directory.path()).unwrap());
         } else {
-            tables.compact(copy).unwrap();
+            export_each(directory.path(), 0..3);
+            Tables::open(directory.path()).unwrap().compact(copy).unwrap();
         }
         expect(directory.path(), 0..4);
     }
@@ -464,12 +473,7 @@ fn what_comes_while_files_are_joined_stays() {
 #[test]
 fn a_compaction_that_was_killed_before_the_exchange_has_done_nothing() {
     let directory = tempfile::tempdir().unwrap();
-    (0..3).for_each(|number| export(directory.path(), number..number + 1));
-    let mut tables = Tables::open(directory.path()).unwrap();
-    let of = Path::new("table=recordings/date=2026-01-02");
-    assert!(tables.stage("recordings", of, &mut Compacted::default()).unwrap());
-    drop(tables);
-    assert!(directory.path().join("_compact").exists());
+    assert!(staged(directory.path()).exists());
     let before = files_of(directory.path(), "recordings");
     drop(Tables::open(directory.path()).unwrap());
     assert_eq!(files_of(directory.path(), "recordings"), before);
@@ -479,12 +483,7 @@ fn a_compaction_that_was_killed_before_the_exchange_has_done_nothing() {
 #[test]
 fn a_new_directory_of_a_day_that_is_half_removed_was_not_exchanged() {
     let directory = tempfile::tempdir().unwrap();
-    (0..3).for_each(|number| export(directory.path(), number..number + 1));
-    let mut tables = Tables::open(directory.path()).unwrap();
-    let of = Path::new("table=recordings/date=2026-01-02");
-    assert!(tables.stage("recordings", of, &mut Compacted::default()).unwrap());
-    drop(tables);
-    fs::remove_file(directory.path().join("_compact").join(of).join("_joined")).unwrap();
+    fs::remove_file(staged(directory.path()).join("_joined")).unwrap();
     drop(Tables::open(directory.path()).unwrap());
     expect(directory.path(), 0..3);
 }
@@ -492,7 +491,7 @@ fn a_new_directory_of_a_day_that_is_half_removed_was_not_exchanged() {
 #[test]
 fn what_is_no_table_file_stays_in_a_day_that_is_joined() {
     let directory = tempfile::tempdir().unwrap();
-    (0..3).for_each(|number| export(directory.path(), number..number + 1));
+    export_each(directory.path(), 0..3);
     let day = directory.path().join("table=files/date=2026-01-02");
     for subdirectory in ["_temporary/0", "sub.parquet", "empty"] {
         fs::create_dir_all(day.join(subdirectory)).unwrap();
@@ -523,7 +522,7 @@ fn what_is_no_table_file_stays_in_a_day_that_is_joined() {
 #[test]
 fn what_a_killed_export_of_an_earlier_version_has_left_is_not_joined() {
     let directory = tempfile::tempdir().unwrap();
-    (0..3).for_each(|number| export(directory.path(), number..number + 1));
+    export_each(directory.path(), 0..3);
     let name_by_recording = |table: &str| {
         for path in files_of(directory.path(), table) {
             let id = TableReader::open(&path).unwrap().first_recording().unwrap().unwrap();

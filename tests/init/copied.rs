@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 
+use super::server::AGENTS as SERVERS;
 use super::{Installed, VARIABLES};
 use crate::support::{BINARY, NOBODY, Place, Run, SHELL, User, copy_program, is_root, needs_root};
 
@@ -29,9 +30,6 @@ const AGENTS: [(&str, Option<&str>, &[&str]); 8] = [
     ("codex", Some("{}\n"), &[]),
     ("skill", None, &[]),
 ];
-
-/// Those that take the tools of `mcp`.
-const SERVERS: [&str; 6] = ["claude-code", "opencode", "gemini", "cursor", "copilot", "codex"];
 
 /// Asserts that settings are the same; only those that are not are shown.
 #[track_caller]
@@ -279,21 +277,4 @@ fn program_stays_for_a_project_that_is_not_there() {
     fs::rename(&moved, &project).unwrap();
     package.run(&["uninstall"]).expect(0);
     assert!(!package.copy.exists() && !project.join(".gemini").exists());
-}
-
-#[test]
-fn a_file_of_two_settings_goes_with_the_last_of_them() {
-    for agent in ["gemini", "codex", "opencode"] {
-        for is_server_first in [false, true] {
-            let package = Package::of(User::Current);
-            let before = package.settings();
-            package.run(&["init", agent]).expect(0);
-            package.run(&["init", agent, "--mcp"]).expect(0);
-            for is_server in [is_server_first, !is_server_first] {
-                let options: &[&str] = if is_server { &["--mcp", "--remove"] } else { &["--remove"] };
-                package.run(&[&["init", agent], options].concat()).expect(0);
-            }
-            assert_same(&package.settings(), &before);
-        }
-    }
 }

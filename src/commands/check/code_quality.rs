@@ -6,18 +6,17 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::Judged;
 use super::text::{FindingText, plain};
+use super::{INCOMPLETE, Judged, root_of};
 use crate::commands::out::{Console, OutputError};
 use crate::git::below;
-use crate::policy::{PolicyPlaces, PolicyVerdict};
+use crate::policy::PolicyVerdict;
 use crate::snapshot::{Digest, printable};
 
 /// Writes the findings, with paths relative to the working tree of the first recording; a finding that several recordings
 /// have is one.
 pub fn write(judged: &[Judged], console: &mut Console) -> Result<(), OutputError> {
-    let places = judged.first().map(|judged| PolicyPlaces::of(judged.header));
-    let root = places.as_ref().map_or(&b"/"[..], PolicyPlaces::workspace);
+    let root = &root_of(judged);
     let mut issues = Vec::new();
     for Judged { header, report, verdict } in judged {
         for finding in &report.findings {
@@ -27,7 +26,7 @@ pub fn write(judged: &[Judged], console: &mut Console) -> Result<(), OutputError
         }
         if *verdict == PolicyVerdict::Unknown {
             let gaps = report.unknown.iter().map(|gap| plain(gap));
-            issues.extend(gaps.map(|gap| issue("incomplete", &gap, &gap, root, root)));
+            issues.extend(gaps.map(|gap| issue(INCOMPLETE, &gap, &gap, root, root)));
         }
     }
     let mut seen = HashSet::new();
@@ -35,7 +34,7 @@ pub fn write(judged: &[Judged], console: &mut Console) -> Result<(), OutputError
     console.json(&issues)
 }
 
-/// An issue; by rule and subject GitLab tells whether it is new.
+/// An issue. GitLab tells by the fingerprint, which is of rule and subject, whether it is new.
 fn issue(rule: &str, subject: &str, text: &str, path: &[u8], root: &[u8]) -> Value {
     let path = match below(path, root) {
         Some(b"") => b".",

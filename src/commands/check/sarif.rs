@@ -5,23 +5,19 @@
 use serde_json::{Value, json};
 
 use super::text::{FindingText, Process, plain};
-use super::{Judged, overall};
+use super::{INCOMPLETE, Judged, overall, root_of};
 use crate::commands::out::{Console, OutputError};
 use crate::git::below;
-use crate::policy::{Finding, FindingSubject, PolicyPlaces, PolicyVerdict, RuleWord};
+use crate::policy::{Finding, FindingSubject, PolicyVerdict, RuleWord};
 use crate::snapshot::Header;
 
 /// The name of the directory that relative URIs start from.
 const BASE: &str = "SRCROOT";
 
-/// The rule of what may be missing, after those of the policy.
-const INCOMPLETE: &str = "incomplete";
-
 /// Writes the findings as one run, with paths relative to the working tree of the first recording: code hosts refuse several
 /// runs of one tool.
 pub fn write(judged: &[Judged], console: &mut Console) -> Result<(), OutputError> {
-    let places = judged.first().map(|judged| PolicyPlaces::of(judged.header));
-    let root = places.as_ref().map_or(&b"/"[..], PolicyPlaces::workspace);
+    let root = &root_of(judged);
     let (mut results, mut notifications) = (Vec::new(), Vec::new());
     for Judged { header, report, verdict } in judged {
         results.extend(report.findings.iter().map(|finding| result_of(finding, header, root)));

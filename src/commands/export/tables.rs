@@ -26,7 +26,7 @@ use crate::tables::{self, Compacted, TABLES, Tables};
 pub fn run(args: &Export, tables: &Path, console: &mut Console) -> VerbResult {
     let secrets = config::secrets().map_err(UsageError)?;
     let directory = printable(tables.as_os_str().as_encoded_bytes()).into_owned();
-    if tables.symlink_metadata().is_ok() && !tables.is_dir() {
+    if !tables.is_dir() && (args.compact || tables.symlink_metadata().is_ok()) {
         return Err(UsageError(format!("{directory} is not a directory")).into());
     }
     if args.compact {
@@ -61,9 +61,6 @@ pub fn run(args: &Export, tables: &Path, console: &mut Console) -> VerbResult {
 
 /// Joins the files that earlier exports have left.
 fn compact(args: &Export, tables: &Path, directory: String, console: &mut Console) -> VerbResult {
-    if !tables.is_dir() {
-        return Err(UsageError(format!("{directory} is not a directory")).into());
-    }
     let bar = progress::bar("joining", 0);
     let each = |done: usize, of: usize| {
         bar.set_length(of as u64);
