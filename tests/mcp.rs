@@ -284,13 +284,28 @@ fn long_lists_come_in_pages_and_long_texts_are_cut() {
 }
 
 #[test]
+fn both_changes_of_a_path_are_on_one_page() {
+    let place = Place::new();
+    place.prepare("seq 1000 1900 > old");
+    // Of a renamed file that is another one now, one change says that it is gone, one that it is new. The first fills the
+    // page.
+    record(
+        &place,
+        "for name in a b c d; do head -c 7500 /dev/zero | tr '\\0' x > $name; done; mv old z; echo other > z",
+    );
+    let Some(mut client) = Client::start(&place, &[]) else { return };
+    let changes = client.all("diff", "changes", json!({}));
+    let status = ["added", "added", "added", "added", "deleted", "added"];
+    assert_eq!(keys(&json!(changes), "status"), status, "{changes:?}");
+}
+
+#[test]
 fn what_concerns_another_project_is_out_of_reach() {
     let place = Place::new();
     let other = place.base().join("other");
     fs::create_dir(&other).unwrap();
     let foreign = record_in(&place, &other, "echo secret-command > f");
     let own = record(&place, "echo one > a");
-    fs::write(place.at("link"), "").unwrap();
     std::os::unix::fs::symlink(&other, place.at("way")).unwrap();
     let Some(mut client) = Client::start(&place, &[]) else { return };
     assert_eq!(keys(&client.call("log", json!({}))["recordings"], "id"), [own.as_str()]);

@@ -55,7 +55,7 @@ pub fn part(
     Ok(Some((head, window.bytes)))
 }
 
-/// Keeps a part of what is written, and refuses what is behind it.
+/// Keeps a part of what is written, and refuses what comes after it.
 struct Window {
     skip: u64,
     limit: usize,

@@ -13,7 +13,7 @@ mod summary;
 use serde_json::Value;
 
 use super::exit::{Exit, UsageError, VerbResult};
-use super::level::without_record;
+use super::level::say_unmatched;
 use super::open::open_with_paths;
 use super::out::{Console, OutputError, OutputFormat};
 use super::paths::{Selection, quoted, shown};
@@ -53,15 +53,7 @@ pub fn run(args: &Diff, console: &mut Console) -> VerbResult {
     let base = if args.root { b"/" } else { start };
     let plan = DiffPlan::new(&snapshot, &selection, base);
     let contents = Contents::new(&snapshot);
-    let mut teller = DiffWriter {
-        contents: &contents,
-        form,
-        json: args.json,
-        collected: None,
-        count: 0,
-        stat: DiffStat::default(),
-        lost: Vec::new(),
-    };
+    let mut teller = DiffWriter::new(&contents, form, args.json);
 
     if args.json {
         summary::open_json(base, console)?;
@@ -94,10 +86,7 @@ pub fn run(args: &Diff, console: &mut Console) -> VerbResult {
     for (path, why) in &lost {
         console.say(format_args!("diff {}: {why}", shown(path, start)));
     }
-    for arg in selection.unmatched() {
-        let arg = quoted(arg.as_encoded_bytes());
-        console.say(format_args!("diff {arg}: {}", without_record(&snapshot)));
-    }
+    say_unmatched("diff", &selection, &snapshot, console);
     let differs = args.exit_code && (count > 0 || !plan.unsupported.is_empty());
     let finding = differs || !lost.is_empty() || !selection.unmatched().is_empty();
     Ok(if finding { Exit::Finding } else { Exit::Success })
@@ -112,16 +101,7 @@ pub fn write_patch(
 ) -> anyhow::Result<()> {
     let plan = DiffPlan::new(snapshot, selection, base);
     let contents = Contents::new(snapshot);
-    let (stat, lost) = (DiffStat::default(), Vec::new());
-    let mut teller = DiffWriter {
-        contents: &contents,
-        form: Form::Patch,
-        json: false,
-        collected: None,
-        count: 0,
-        stat,
-        lost,
-    };
+    let mut teller = DiffWriter::new(&contents, Form::Patch, false);
     for entry in &plan.entries {
         teller.tell(entry, console)?;
     }
@@ -147,15 +127,8 @@ pub fn part(
     let base = base.unwrap_or(b"/");
     let plan = DiffPlan::new(&snapshot, &selection, base);
     let contents = Contents::new(&snapshot);
-    let mut teller = DiffWriter {
-        contents: &contents,
-        form: Form::Patch,
-        json: true,
-        collected: Some(Vec::new()),
-        count: 0,
-        stat: DiffStat::default(),
-        lost: Vec::new(),
-    };
+    let mut teller =
+        DiffWriter { collected: Some(Vec::new()), ..DiffWriter::new(&contents, Form::Patch, true) };
     let mut next = offset.min(plan.entries.len());
     for entry in &plan.entries[next..] {
         teller.tell(entry, console)?;
@@ -164,10 +137,7 @@ pub fn part(
             break;
         }
     }
-    for arg in selection.unmatched() {
-        let arg = quoted(arg.as_encoded_bytes());
-        console.say(format_args!("diff {arg}: {}", without_record(&snapshot)));
-    }
+    say_unmatched("diff", &selection, &snapshot, console);
     let value = summary::object(base, teller.collected.unwrap_or_default(), &plan, &teller.lost)?;
     Ok((value, (next < plan.entries.len()).then_some(next)))
 }
@@ -185,12 +155,7 @@ pub fn write_entry(
         _ => DiffStatus::Modified,
     };
     let (lines, format) = (body.lines(), console.format);
-    match patch::write(entry, body, lines.as_ref(), status, contents, console.sink(), format) {
-        Ok(()) => Ok(()),
-        Err(DiffError::Unavailable(_, why)) => Err(crate::snapshot::Error::Unavailable(why).into()),
-        Err(DiffError::Snapshot(error)) => Err(error.into()),
-        Err(DiffError::Output(error)) => Err(OutputError::from(error).into()),
-    }
+    Ok(patch::write(entry, body, lines.as_ref(), status, contents, console.sink(), format)?)
 }
 
 /// Writes entries in one of the forms.
@@ -207,7 +172,19 @@ struct DiffWriter<'s, 'c> {
     lost: Vec<(&'s [u8], String)>,
 }
 
-impl<'s> DiffWriter<'s, '_> {
+impl<'s, 'c> DiffWriter<'s, 'c> {
+    fn new(contents: &'c Contents<'s>, form: Form, json: bool) -> DiffWriter<'s, 'c> {
+        DiffWriter {
+            contents,
+            form,
+            json,
+            collected: None,
+            count: 0,
+            stat: DiffStat::default(),
+            lost: Vec::new(),
+        }
+    }
+
     fn tell(&mut self, entry: &DiffEntry<'s>, console: &mut Console) -> anyhow::Result<()> {
         match self.try_tell(entry, console) {
             Ok(()) => Ok(()),
@@ -219,8 +196,7 @@ impl<'s> DiffWriter<'s, '_> {
                 ));
                 Ok(())
             }
-            Err(DiffError::Snapshot(error)) => Err(error.into()),
-            Err(DiffError::Output(error)) => Err(OutputError::from(error).into()),
+            Err(error) => Err(error.into()),
         }
     }
 

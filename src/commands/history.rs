@@ -15,7 +15,7 @@ use super::exit::{Exit, UsageError, VerbResult};
 use super::log::{COMMAND_WIDTH, age, command_line, counts, cut, marks};
 use super::out::{Console, style};
 use super::past::{note_use, open_or_name, visible_sources};
-use super::paths::{Selection, file_name, live, quoted, shown};
+use super::paths::{Selection, file_name, here, live, quoted, shown};
 use super::show::other_attributes;
 use crate::cli::History;
 use crate::fs::lstat_beneath_directories;
@@ -251,7 +251,7 @@ fn has_other_names(path: &[u8]) -> bool {
 
 fn print(args: &History, path: &[u8], listed: &[PathEvent], console: &mut Console) -> anyhow::Result<()> {
     let now = Timestamp::now();
-    let here = std::env::current_dir().unwrap_or_default().into_os_string().into_encoded_bytes();
+    let here = here();
     let base = if below(path, &here).is_some() { here.as_slice() } else { b"/" };
     let rows: Vec<[String; 3]> = listed.iter().map(|event| event.row(path, &here)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

@@ -1,7 +1,8 @@
 //! What a verb can do with a recording that keeps less than all (`--keep`).
 
 use super::exit::UsageError;
-use super::paths::quoted;
+use super::out::Console;
+use super::paths::{Selection, quoted};
 use crate::snapshot::{Keep, Snapshot};
 
 /// Refuses `what`, which needs the states of all that the command used, if the recording does not keep them.
@@ -23,6 +24,14 @@ pub fn without_record(snapshot: &Snapshot) -> &'static str {
         "the snapshot has no record of it, so it was not used"
     } else {
         "the snapshot has no record of it, so the command did not use it, or only looked it up"
+    }
+}
+
+/// Says of the arguments that select no path why the snapshot has no record of them.
+pub fn say_unmatched(verb: &str, selection: &Selection, snapshot: &Snapshot, console: &mut Console) {
+    for arg in selection.unmatched() {
+        let arg = quoted(arg.as_encoded_bytes());
+        console.say(format_args!("{verb} {arg}: {}", without_record(snapshot)));
     }
 }
 

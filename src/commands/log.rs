@@ -48,13 +48,7 @@ pub fn run(args: &Log, console: &mut Console) -> VerbResult {
         }
         None => (Vec::new(), Rest::default(), UndoneRecordings::default()),
     };
-    let listed: Vec<Listed> = listed
-        .into_iter()
-        .map(|entry| {
-            let at = undone.get(&entry.id).map(|undone| undone.at.clone());
-            Listed { partly_undone: at.is_none() && undone.last(&entry.id).is_some(), undone: at, entry }
-        })
-        .collect();
+    let listed: Vec<Listed> = listed.into_iter().map(|entry| Listed::of(entry, &undone)).collect();
     let gaps = asked::account().gaps;
     if args.json {
         let Rest { unchanged, older, evicted } = rest;
@@ -74,9 +68,10 @@ pub fn run(args: &Log, console: &mut Console) -> VerbResult {
 
 /// A recording that is listed.
 #[derive(Serialize)]
-struct Listed {
+pub struct Listed {
+    /// What the log says of it.
     #[serde(flatten)]
-    entry: Entry,
+    pub entry: Entry,
     /// When it was undone, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     undone: Option<String>,
@@ -86,7 +81,14 @@ struct Listed {
 }
 
 impl Listed {
-    fn mark(&self) -> Option<&'static str> {
+    /// A recording, with what was undone of it.
+    pub fn of(entry: Entry, undone: &UndoneRecordings) -> Listed {
+        let at = undone.get(&entry.id).map(|undone| undone.at.clone());
+        Listed { partly_undone: at.is_none() && undone.last(&entry.id).is_some(), undone: at, entry }
+    }
+
+    /// Whether it is undone, or partly, in words.
+    pub fn mark(&self) -> Option<&'static str> {
         self.undone.as_ref().map(|_| "undone").or(self.partly_undone.then_some("partly undone"))
     }
 }

@@ -25,7 +25,7 @@ use rmcp::service::{RequestContext, RoleServer, ServerInitializeError, serve_ser
 use super::exit::{Exit, VerbResult};
 use super::sentence;
 use crate::cli::Mcp;
-use tools::{Project, TOOLS};
+use tools::{Project, TOOLS, ToolRow, find};
 
 /// What a client tells its model of all tools.
 const INSTRUCTIONS: &str = "agent-snapshot records what commands do to the files of this project. `log` lists the \
@@ -58,7 +58,7 @@ async fn serve(server: Server) -> anyhow::Result<()> {
             Ok(())
         }
         Err(ServerInitializeError::ConnectionClosed(_)) => Ok(()),
-        Err(error) => Err(error).context("begin with the client"),
+        Err(error) => Err(error).context("initialize the session with the client"),
     }
 }
 
@@ -77,11 +77,11 @@ impl ServerHandler for Server {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(TOOLS.iter().map(|tool| tool.described()).collect()))
+        Ok(ListToolsResult::with_all_items(TOOLS.iter().map(ToolRow::described).collect()))
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {
-        TOOLS.iter().find(|tool| tool.name == name).map(|tool| tool.described())
+        find(name).map(ToolRow::described)
     }
 
     async fn call_tool(
@@ -89,7 +89,7 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let Some(tool) = TOOLS.iter().find(|tool| tool.name == request.name) else {
+        let Some(tool) = find(&request.name) else {
             let message = format!("there is no tool {}", request.name.escape_debug());
             return Err(ErrorData::invalid_params(message, None));
         };

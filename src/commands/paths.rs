@@ -162,6 +162,11 @@ pub fn live(arg: &OsStr) -> anyhow::Result<Vec<Vec<u8>>> {
     Ok(found)
 }
 
+/// The current directory; empty if it is gone.
+pub fn here() -> Vec<u8> {
+    std::env::current_dir().unwrap_or_default().into_os_string().into_encoded_bytes()
+}
+
 /// The path as it is written, from the root on. The current directory may be gone: it counts for a relative one alone.
 fn absolute(path: &OsStr) -> anyhow::Result<PathBuf> {
     let path = Path::new(path);

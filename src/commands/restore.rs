@@ -460,12 +460,8 @@ fn print(
             PathChange::Remove => style::REMOVED,
             PathChange::Replace | PathChange::WriteInPlace | PathChange::Attributes => style::CHANGED,
         };
-        let word = match change {
-            _ if outcome.merged.contains_key(path) => "merge",
-            PathChange::WriteInPlace => "write",
-            PathChange::HardLink => "hard link",
-            other => other.name(),
-        };
+        let is_merged = outcome.merged.contains_key(path);
+        let word = if is_merged { "merge" } else { change.word() };
         let word = console.paint(mark, format_args!("{word:10}")).to_string();
         writeln!(console, "{word} {}", printable(path))?;
     }

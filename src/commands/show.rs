@@ -20,10 +20,10 @@ pub use self::network::{AddressUse, address_text, address_uses, contacted};
 pub use self::processes::cut;
 pub use self::rows::{PathTable, other_attributes, size};
 use super::exit::{Exit, UsageError, VerbResult};
-use super::level::without_record;
+use super::level::say_unmatched;
 use super::open::open_with_paths;
 use super::out::{Console, style};
-use super::paths::{Selection, number_of_paths, quoted};
+use super::paths::{Selection, number_of_paths};
 use crate::cli::Show;
 use crate::snapshot::Snapshot;
 use crate::snapshot::secrets::masked;
@@ -39,18 +39,13 @@ pub fn run(args: &Show, console: &mut Console) -> VerbResult {
         let message = format!("the snapshot has no process {id} (show --processes lists them)");
         return Err(UsageError(message).into());
     }
-    let selection = Selection::new(&snapshot, &paths)?;
-    let unmatched = selection.unmatched().to_vec();
-    let filter = Filter::new(args, selection);
+    let filter = Filter::new(args, Selection::new(&snapshot, &paths)?);
     if args.json {
         console.json(&json::ShowJson::new(&snapshot, &filter))?;
     } else {
         text(&snapshot, args, &filter, console)?;
     }
-    for arg in &unmatched {
-        let arg = quoted(arg.as_encoded_bytes());
-        console.say(format_args!("show {arg}: {}", without_record(&snapshot)));
-    }
+    say_unmatched("show", filter.selection(), &snapshot, console);
     let cut = snapshot.records().into_iter().filter(|record| {
         // Of a path that many processes used, only the first are recorded.
         args.process.is_some_and(|process| !record.processes.contains(&process))
@@ -63,7 +58,7 @@ pub fn run(args: &Show, console: &mut Console) -> VerbResult {
             args.process.unwrap_or_default()
         )),
     }
-    Ok(if unmatched.is_empty() { Exit::Success } else { Exit::Finding })
+    Ok(if filter.selection().unmatched().is_empty() { Exit::Success } else { Exit::Finding })
 }
 
 fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console) -> anyhow::Result<()> {

@@ -46,6 +46,15 @@ impl PathChange {
             PathChange::Remove => "remove",
         }
     }
+
+    /// The word for it in text.
+    pub fn word(self) -> &'static str {
+        match self {
+            PathChange::WriteInPlace => "write",
+            PathChange::HardLink => "hard link",
+            other => other.name(),
+        }
+    }
 }
 
 /// What came of a restore.

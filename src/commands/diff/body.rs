@@ -4,6 +4,7 @@ use std::io::Write;
 
 use super::lines::LineDiff;
 use super::plan::{DiffEntry, DiffSide};
+use crate::commands::out::OutputError;
 use crate::git::BlobHasher;
 use crate::snapshot::Error;
 use crate::snapshot::source::{Contents, Unavailable};
@@ -49,6 +50,16 @@ impl<'s> DiffError<'s> {
             Error::Unavailable(why) => DiffError::Unavailable(half, why),
             Error::Sink(error) => DiffError::Output(error),
             error => DiffError::Snapshot(error),
+        }
+    }
+}
+
+impl From<DiffError<'_>> for anyhow::Error {
+    fn from(error: DiffError) -> anyhow::Error {
+        match error {
+            DiffError::Unavailable(_, why) => Error::Unavailable(why).into(),
+            DiffError::Snapshot(error) => error.into(),
+            DiffError::Output(error) => OutputError::from(error).into(),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! The tools that change files: a plan first, and with its digest what it says.
+//! The tools that change files: without a digest they return a plan, with that of the plan they carry it out.
 //!
-//! The verb is run with the same arguments both times. The restore compares its plan with the digest when others are
-//! excluded, so that what is done is what was seen.
+//! The verb is run with the same arguments both times. The restore compares the digest with that of its plan while it
+//! excludes other restores, so that what is done is what was seen.
 
 use std::ffi::OsString;
 use std::num::NonZeroUsize;
@@ -11,14 +11,13 @@ use rmcp::schemars::{self, JsonSchema};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::tools::{Project, collect, given, items, nothing, page_from};
+use super::tools::{Project, given, items, nothing, object_of, page_from};
 use crate::cli::{Redo, RestoreExtent, Undo, UndoOptions, duration};
-use crate::commands::exit::{Exit, Nothing, UsageError};
-use crate::commands::out::Console;
+use crate::commands::exit::{Nothing, UsageError};
+use crate::commands::out::{Collected, Console};
 use crate::commands::undo::{self, Performed};
-use crate::restore::outcome::RestoreOutcome;
 
-/// The arguments of its tool.
+/// The arguments of `undo`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UndoInput {
@@ -27,12 +26,8 @@ pub struct UndoInput {
     #[serde(default)]
     recordings: Vec<String>,
     /// Instead of `recordings`: the newest this many
-    #[serde(default)]
-    #[schemars(with = "usize", range(min = 1))]
     last: Option<NonZeroUsize>,
     /// Instead of `recordings`: all that began within this time, such as 10m or 2h
-    #[serde(default)]
-    #[schemars(with = "String")]
     since: Option<String>,
     /// Only these paths and what is beneath them; alone, of the newest recording that changed one of them
     #[serde(default)]
@@ -44,8 +39,6 @@ pub struct UndoInput {
     #[serde(default)]
     skip_conflicts: bool,
     /// The digest of the plan, to carry it out
-    #[serde(default)]
-    #[schemars(with = "String")]
     digest: Option<String>,
     /// How many changes of the plan to skip
     #[serde(default)]
@@ -76,20 +69,16 @@ pub fn undo(project: &Project, input: UndoInput) -> anyhow::Result<Value> {
     plan_or_apply(args.options.dry_run, offset, limit, |console| undo::undo(&args, console))
 }
 
-/// The arguments of its tool.
+/// The arguments of `redo`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RedoInput {
     /// The undone recording: an identifier from `log` [default: what was undone last]
-    #[serde(default)]
-    #[schemars(with = "String")]
     recording: Option<String>,
     /// Leave paths that have been changed since as they are, and put back the others
     #[serde(default)]
     skip_conflicts: bool,
     /// The digest of the plan, to carry it out
-    #[serde(default)]
-    #[schemars(with = "String")]
     digest: Option<String>,
     /// How many changes of the plan to skip
     #[serde(default)]
@@ -128,22 +117,18 @@ fn plan_or_apply(
     limit: usize,
     perform: impl FnOnce(&mut Console) -> anyhow::Result<Option<Performed>>,
 ) -> anyhow::Result<Value> {
-    let mut outcome = RestoreOutcome::default();
-    let told = collect(|console| {
-        outcome = perform(console)?.map(|performed| performed.outcome).unwrap_or_default();
-        Ok(Exit::Success)
-    });
+    let mut collected = Collected::default();
+    let performed = perform(&mut Console::collecting(&mut collected))?;
+    let outcome = performed.map(|performed| performed.outcome).unwrap_or_default();
     if outcome.is_other_plan {
         let why = "nothing was changed: the digest is not that of the plan as it is now; call again without it, and look \
                    at the new plan";
         return Err(Nothing(why.to_owned()).into());
     }
-    let mut object = told?;
     if outcome.interrupted.is_some() {
-        let messages = object.remove("messages");
-        let messages = messages.and_then(|messages| serde_json::from_value(messages).ok());
-        return Err(nothing(messages.unwrap_or_default()));
+        return Err(nothing(collected.messages));
     }
+    let object = object_of(collected)?;
     if !is_plan && !outcome.applied {
         let why = "nothing was changed: files have changed meanwhile; call again without the digest, and look at the new \
                    plan";
@@ -151,7 +136,7 @@ fn plan_or_apply(
     }
     let can_be_applied = is_plan && !outcome.is_refused && !outcome.changes.is_empty();
     let mut page = page_from(object, "changes", offset, limit, false);
-    // Only who has come to the end has seen it.
+    // Only at the end of the list has all of it been seen.
     let is_shown = page["changes"].as_array().is_some_and(|changes| !changes.is_empty());
     if can_be_applied && is_shown && page.get("next_offset").is_none() {
         page["digest"] = json!(outcome.digest);

@@ -22,24 +22,23 @@ pub fn is_full(items: &[Value], limit: usize) -> bool {
     items.len() >= limit.clamp(1, MOST) || items.iter().map(length).sum::<usize>() >= PAGE
 }
 
-/// The object, with only the first `limit` items of the list at `key`, or fewer if they are long. `next` tells from
-/// their number where the next page begins, if there is one: the key `next_offset`. What was shortened is in `cut`.
+/// The object, with only the first items of the list at `key`, until `is_full` says so of them. `next` tells from their
+/// number where the next page begins, if there is one: the key `next_offset`. What was shortened is in `cut`.
 pub fn page(
-    object: Map<String, Value>,
+    mut object: Map<String, Value>,
     key: &str,
-    limit: usize,
+    is_full: impl Fn(&[Value]) -> bool,
     next: impl FnOnce(usize) -> Option<usize>,
 ) -> Value {
-    let mut object = object;
     let Some(Value::Array(items)) = object.remove(key) else { return Value::Object(object) };
     let mut cut = Vec::new();
-    let mut paged = bounded(Value::Object(object), "", &mut cut);
+    let mut paged = bounded(&Value::Object(object), "", &mut cut);
     let mut page = Vec::new();
     for item in items {
-        if is_full(&page, limit) {
+        if is_full(&page) {
             break;
         }
-        page.push(bounded(item, &format!("/{key}/{}", page.len()), &mut cut));
+        page.push(bounded(&item, &format!("/{key}/{}", page.len()), &mut cut));
     }
     if let Some(next) = next(page.len()) {
         paged["next_offset"] = json!(next);
@@ -53,14 +52,17 @@ pub fn page(
 }
 
 /// The value, shortened if it is long; what was shortened is added to `cut`.
-fn bounded(value: Value, path: &str, cut: &mut Vec<Value>) -> Value {
-    let mut bounds = BOUNDS.iter().map(|(bytes, items)| {
-        let mut bounds = Bounds { bytes: *bytes, items: *items, cut: Vec::new() };
-        (bounds.apply(&value, path), bounds.cut)
-    });
-    let fits = |(shortened, _): &(Value, _)| length(shortened) <= WHOLE;
-    let Some((shortened, places)) = bounds.find(fits).or_else(|| bounds.next_back()) else { return value };
-    cut.extend(places);
+fn bounded(value: &Value, path: &str, cut: &mut Vec<Value>) -> Value {
+    let mut bounds = Bounds::default();
+    let mut shortened = Value::Null;
+    for (bytes, items) in BOUNDS {
+        bounds = Bounds { bytes, items, cut: Vec::new() };
+        shortened = bounds.apply(value, path);
+        if length(&shortened) <= WHOLE {
+            break;
+        }
+    }
+    cut.extend(bounds.cut);
     shortened
 }
 
@@ -68,6 +70,8 @@ fn length(value: &Value) -> usize {
     value.to_string().len()
 }
 
+/// How much of a value is kept.
+#[derive(Default)]
 struct Bounds {
     bytes: usize,
     items: usize,
@@ -114,7 +118,7 @@ mod tests {
     fn paged(items: Vec<Value>, limit: usize) -> Value {
         let count = items.len();
         let Value::Object(object) = json!({"list": items, "id": "x"}) else { unreachable!() };
-        page(object, "list", limit, |kept| (kept < count).then_some(kept))
+        page(object, "list", |page| is_full(page, limit), |kept| (kept < count).then_some(kept))
     }
 
     #[test]
@@ -132,13 +136,19 @@ mod tests {
     fn what_is_cut_is_told() {
         let long = json!({"text": "ä".repeat(9000), "list": vec![json!({"a": 1}); 150]});
         let mut cut = Vec::new();
-        let short = bounded(long, "/x", &mut cut);
+        let short = bounded(&long, "/x", &mut cut);
         assert_eq!(short["list"].as_array().unwrap().len(), 100);
         assert_eq!(short["text"].as_str().unwrap().len(), 8192);
         let expected = [("/x/list", 100, 150), ("/x/text", 8192, 18000)];
         assert_eq!(cut, expected.map(|(at, kept, of)| json!({"at": at, "kept": kept, "of": of})));
         let mut cut = Vec::new();
-        let huge = bounded(json!(vec!["z".repeat(9000); 5000]), "", &mut cut);
+        let huge = bounded(&json!(vec!["z".repeat(9000); 5000]), "", &mut cut);
         assert!(huge.to_string().len() <= WHOLE && !cut.is_empty());
+        // Keys are not cut: what is left is longer than that, but no longer than it has to be.
+        let entries = (0..200).map(|number| (format!("{number:0255}"), json!("v".repeat(9000)))).collect();
+        let mut cut = Vec::new();
+        let attributes = bounded(&Value::Object(entries), "", &mut cut);
+        let length = attributes.to_string().len();
+        assert!((WHOLE..2 * PAGE).contains(&length) && cut.len() == 101, "{length} {}", cut.len());
     }
 }

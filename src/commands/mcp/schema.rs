@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
 
-/// Removes what schemars adds and some clients refuse: `format` of integers, since they do not know `uint`, and null as the
-/// default of what can't be null.
+/// Removes what schemars adds and some clients refuse: `format` of integers, since they do not know `uint`, and null, which
+/// is a type and the default of each optional argument.
 pub fn tidy(schema: &mut Arc<JsonObject>) {
     fn strip(schema: &mut Value) {
         match schema {
@@ -15,6 +15,12 @@ pub fn tidy(schema: &mut Arc<JsonObject>) {
                     key == "format" && value.is_string() || key == "default" && value.is_null()
                 };
                 entries.retain(|key, value| !is_refused(key, value));
+                if let Some(Value::Array(types)) = entries.get_mut("type") {
+                    types.retain(|one| one != "null");
+                    if types.len() == 1 {
+                        entries["type"] = types.remove(0);
+                    }
+                }
                 entries.values_mut().for_each(strip);
             }
             Value::Array(items) => items.iter_mut().for_each(strip),
@@ -26,24 +32,17 @@ pub fn tidy(schema: &mut Arc<JsonObject>) {
 
 /// Of `log`.
 pub fn log() -> Value {
-    let recording = json!({
-        "type": "object",
-        "properties": {
-            "id": text("What other tools take as recording"),
-            "time": text("When the command was started, RFC 3339"),
-            "command": texts("The command and its arguments"),
+    let recording = recording(
+        json!({
             "title": text("The command line, if the command is a shell that was started for it"),
             "cwd": text("The directory that it was started in"),
-            "session": text("The session of the agent that ran it"),
             "status": {"type": "integer", "description": "The exit status"},
             "created": count("How many paths it created"),
             "changed": count("How many paths it changed"),
-            "deleted": count("How many paths it deleted"),
-            "state": {"type": "string", "enum": ["ended", "running", "killed", "unrecovered"]},
-            "undone": text("When it was undone, if it is")
-        },
-        "required": ["id", "time", "command", "cwd", "status", "created", "changed", "deleted", "state"]
-    });
+            "deleted": count("How many paths it deleted")
+        }),
+        &["cwd", "status", "created", "changed", "deleted"],
+    );
     paged(
         "recordings",
         recording,
@@ -178,15 +177,8 @@ pub fn undo() -> Value {
 
 /// Of `history`.
 pub fn history() -> Value {
-    let recording = json!({
-        "type": "object",
-        "properties": {
-            "id": text("What other tools take as recording"),
-            "time": text("When the command was started, RFC 3339"),
-            "command": texts("The command and its arguments"),
-            "session": text("The session of the agent that ran it"),
-            "state": {"type": "string"},
-            "undone": text("When it was undone, if it is"),
+    let recording = recording(
+        json!({
             "programs": texts("The programs that changed the path"),
             "changes": {
                 "type": "array",
@@ -201,9 +193,9 @@ pub fn history() -> Value {
                     "required": ["path", "effect"]
                 }
             }
-        },
-        "required": ["id", "time", "command", "state", "programs", "changes"]
-    });
+        }),
+        &["programs", "changes"],
+    );
     paged(
         "recordings",
         recording,
@@ -260,6 +252,18 @@ pub fn check() -> Value {
         }),
         &["id", "verdict", "complete", "unknown", "notes"],
     )
+}
+
+/// A recording in a list, with these properties besides.
+fn recording(mut properties: Value, required: &[&str]) -> Value {
+    properties["id"] = text("What other tools take as recording");
+    properties["time"] = text("When the command was started, RFC 3339");
+    properties["command"] = texts("The command and its arguments");
+    properties["session"] = text("The session of the agent that ran it");
+    properties["state"] = json!({"type": "string", "enum": ["ended", "running", "killed", "unrecovered"]});
+    properties["undone"] = text("When it was undone, if it is");
+    let required: Vec<&str> = ["id", "time", "command", "state"].iter().chain(required).copied().collect();
+    json!({"type": "object", "properties": properties, "required": required})
 }
 
 /// An object with a list that comes in pages, and these properties besides.

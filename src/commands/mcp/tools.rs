@@ -9,7 +9,7 @@ use rmcp::model::{Tool, ToolAnnotations};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::page::page;
+use super::page::{is_full, page};
 use super::{changes, schema, views};
 use crate::cli::{Mcp, SessionAccess};
 use crate::commands::exit::{Nothing, UsageError, VerbResult};
@@ -184,16 +184,25 @@ pub static TOOLS: [ToolRow; 8] = [
     },
 ];
 
+/// The tool of this name.
+pub fn find(name: &str) -> Option<&'static ToolRow> {
+    TOOLS.iter().find(|tool| tool.name == name)
+}
+
 fn parse<T: DeserializeOwned>(arguments: Map<String, Value>) -> Result<T, UsageError> {
     serde_json::from_value(Value::Object(arguments))
-        .map_err(|error| UsageError(format!("the arguments are not as the tool takes them: {error}")))
+        .map_err(|error| UsageError(format!("invalid arguments: {error}")))
 }
 
 /// Runs a verb, and returns its object with its messages.
 pub fn collect(run: impl FnOnce(&mut Console) -> VerbResult) -> anyhow::Result<Map<String, Value>> {
     let mut collected = Collected::default();
     run(&mut Console::collecting(&mut collected))?;
-    let Collected { value, messages } = collected;
+    object_of(collected)
+}
+
+/// The object that a verb has told, with its messages; these are the error of one that has told none.
+pub fn object_of(Collected { value, messages }: Collected) -> anyhow::Result<Map<String, Value>> {
     match value {
         Some(Value::Object(object)) => Ok(with_messages(object, messages)),
         _ => Err(nothing(messages)),
@@ -228,10 +237,11 @@ pub fn page_from(
         items.drain(..offset.min(count));
         count
     });
-    page(object, key, limit, |kept| {
+    let next = |kept| {
         let end = offset.saturating_add(kept);
         (end < count || has_more).then_some(end)
-    })
+    };
+    page(object, key, |page| is_full(page, limit), next)
 }
 
 /// How many items a page has, unless the caller says it.

@@ -1,4 +1,4 @@
-//! The tools that only look.
+//! The tools that change nothing.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,17 +16,13 @@ use crate::commands::exit::UsageError;
 use crate::commands::out::{Collected, Console};
 use crate::commands::{cat, check, diff, history, log, show};
 
-/// The arguments of its tool.
+/// The arguments of `log`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LogInput {
     /// Only recordings that began within this time, such as 10m, 2h or 3d
-    #[serde(default)]
-    #[schemars(with = "String")]
     since: Option<String>,
     /// Only recordings that changed this path or something beneath it
-    #[serde(default)]
-    #[schemars(with = "String")]
     path: Option<String>,
     /// Also recordings that changed nothing
     #[serde(default)]
@@ -57,17 +53,15 @@ pub fn log(project: &Project, input: LogInput) -> anyhow::Result<Value> {
     let listed = object.get("recordings").and_then(Value::as_array).map_or(0, Vec::len);
     let older = object.get("older").and_then(Value::as_u64).unwrap_or_default();
     let next = |kept| (kept < listed || older > 0).then_some(offset.saturating_add(kept));
-    Ok(page(object, "recordings", limit, next))
+    Ok(page(object, "recordings", |page| is_full(page, limit), next))
 }
 
-/// The arguments of its tool.
+/// The arguments of `show`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ShowInput {
     /// The recording: an identifier from `log`, or @~1 for the one before the newest [default: the last that changed
     /// something]
-    #[serde(default)]
-    #[schemars(with = "String")]
     recording: Option<String>,
     /// Only these paths and everything beneath them
     #[serde(default)]
@@ -86,7 +80,7 @@ pub struct ShowInput {
     limit: usize,
 }
 
-#[derive(Clone, Copy, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[schemars(inline)]
 enum ShowList {
@@ -98,12 +92,17 @@ enum ShowList {
 }
 
 impl ShowList {
-    const ALL: [(ShowList, &str); 4] = [
-        (ShowList::Files, "files"),
-        (ShowList::GitFiles, "git_files"),
-        (ShowList::Processes, "processes"),
-        (ShowList::Network, "network"),
-    ];
+    const ALL: [ShowList; 4] = [ShowList::Files, ShowList::GitFiles, ShowList::Processes, ShowList::Network];
+
+    /// The key of the list in the object of `show`.
+    fn key(self) -> &'static str {
+        match self {
+            ShowList::Files => "files",
+            ShowList::GitFiles => "git_files",
+            ShowList::Processes => "processes",
+            ShowList::Network => "network",
+        }
+    }
 }
 
 /// Shows what a recording did.
@@ -120,25 +119,18 @@ pub fn show(project: &Project, input: ShowInput) -> anyhow::Result<Value> {
         ..Show::default()
     };
     let mut object = collect(|console| show::run(&args, console))?;
-    let mut listed = "files";
-    for (one, key) in ShowList::ALL {
-        if std::mem::discriminant(&one) == std::mem::discriminant(&list) {
-            listed = key;
-        } else {
-            object.remove(key);
-        }
+    for other in ShowList::ALL.into_iter().filter(|other| *other != list) {
+        object.remove(other.key());
     }
-    Ok(page_from(object, listed, offset, limit, false))
+    Ok(page_from(object, list.key(), offset, limit, false))
 }
 
-/// The arguments of its tool.
+/// The arguments of `diff`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct DiffInput {
     /// The recording: an identifier from `log`, or @~1 for the one before the newest [default: the last that changed
     /// something]
-    #[serde(default)]
-    #[schemars(with = "String")]
     recording: Option<String>,
     /// Only these paths and everything beneath them
     #[serde(default)]
@@ -166,12 +158,12 @@ pub fn diff(project: &Project, input: DiffInput) -> anyhow::Result<Value> {
     let (value, next) = diff::part(&args, project.place.as_deref(), offset, is_enough, &mut console)?;
     drop(console);
     let Value::Object(object) = value else { return Ok(value) };
-    // Two changes can belong to the last path.
     let object = with_messages(object, collected.messages);
-    Ok(page(object, "changes", usize::MAX, |_| next))
+    // The part is a page already, with both changes if two belong to the last path.
+    Ok(page(object, "changes", |_| false, |_| next))
 }
 
-/// The arguments of its tool.
+/// The arguments of `history`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HistoryInput {
@@ -201,22 +193,18 @@ pub fn history(project: &Project, input: HistoryInput) -> anyhow::Result<Value> 
     Ok(page_from(object, "recordings", offset, limit, has_more))
 }
 
-/// The arguments of its tool.
+/// The arguments of `file_at`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FileAtInput {
     /// The path
     path: String,
     /// The recording: an identifier from `log` [default, without `at`: the last that changed something]
-    #[serde(default)]
-    #[schemars(with = "String")]
     recording: Option<String>,
     /// What was there before the recorded command, not after it
     #[serde(default)]
     before: bool,
     /// Instead of `recording`: the time, such as 1h (before now), 2026-11-23 10:30, or 10:30 (today)
-    #[serde(default)]
-    #[schemars(with = "String")]
     at: Option<String>,
     /// How many bytes to skip
     #[serde(default)]
@@ -271,14 +259,12 @@ pub fn file_at(project: &Project, input: FileAtInput) -> anyhow::Result<Value> {
     Ok(Value::Object(with_messages(object, collected.messages)))
 }
 
-/// The arguments of its tool.
+/// The arguments of `check`.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct CheckInput {
     /// The recording: an identifier from `log`, or @~1 for the one before the newest [default: the last that changed
     /// something]
-    #[serde(default)]
-    #[schemars(with = "String")]
     recording: Option<String>,
     /// Report every change but those of these paths and what is beneath them
     #[serde(default)]

@@ -15,8 +15,6 @@ use crate::snapshot::{BlobOmitted, Snapshot};
 
 /// The longest diff of one path that is shown whole.
 const ONE: usize = 256 << 10;
-/// How much of all diffs is shown.
-const ALL: usize = 32 << 20;
 /// Lines are escaped as on a terminal.
 const SHOWN: OutputFormat = OutputFormat { terminal: true, colour: false, width: None };
 
@@ -35,8 +33,7 @@ pub struct PathDiff {
 }
 
 impl PathDiff {
-    /// Only a reason.
-    pub fn note(text: impl Into<String>) -> PathDiff {
+    fn note(text: impl Into<String>) -> PathDiff {
         PathDiff { lines: None, hunks: String::new(), note: Some(text.into()) }
     }
 }
@@ -45,15 +42,18 @@ impl PathDiff {
 pub struct Diffs<'s> {
     contents: Contents<'s>,
     entries: HashMap<&'s [u8], DiffEntry<'s>>,
+    /// How many bytes of text there may still be.
     room: usize,
+    /// Why a diff is left out if there may be none.
+    left_out: &'static str,
 }
 
 impl<'s> Diffs<'s> {
-    /// The diffs of `snapshot`.
-    pub fn new(snapshot: &'s Snapshot) -> anyhow::Result<Diffs<'s>> {
+    /// The diffs of `snapshot`. Those that come after `room` bytes of text are left out, with the reason `left_out`.
+    pub fn new(snapshot: &'s Snapshot, room: usize, left_out: &'static str) -> anyhow::Result<Diffs<'s>> {
         let plan = DiffPlan::new(snapshot, &Selection::new(snapshot, &[])?, b"/");
         let entries = plan.entries.into_iter().map(|entry| (entry.path(), entry)).collect();
-        Ok(Diffs { contents: Contents::new(snapshot), entries, room: ALL })
+        Ok(Diffs { contents: Contents::new(snapshot), entries, room, left_out })
     }
 
     /// The diff of the path, if its content or its target changed.
@@ -63,7 +63,7 @@ impl<'s> Diffs<'s> {
             return Ok(None);
         }
         if self.room == 0 {
-            return Ok(Some(PathDiff::note("left out, since the report has as many diffs as it may")));
+            return Ok(Some(PathDiff::note(self.left_out)));
         }
         let diff = match DiffBody::of(&entry, &self.contents) {
             Err(DiffError::Unavailable(_, Unavailable::Omitted(BlobOmitted::Withheld))) => {
@@ -74,8 +74,7 @@ impl<'s> Diffs<'s> {
                 let side = half.side.name();
                 Some(PathDiff::note(format!("its content {side} the command is unavailable: {why}")))
             }
-            Err(DiffError::Snapshot(error)) => return Err(error.into()),
-            Err(DiffError::Output(error)) => return Err(error.into()),
+            Err(error) => return Err(error.into()),
         };
         self.room = self.room.saturating_sub(diff.as_ref().map_or(0, |diff| diff.hunks.len()));
         Ok(diff)

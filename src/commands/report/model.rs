@@ -27,6 +27,10 @@ use crate::snapshot::{FileType, Header, Operations, RecordedProcess, Snapshot};
 const COMMAND: usize = 4096;
 /// The most characters of the command line of one of the processes.
 const PROCESS: usize = 1024;
+/// How much of all diffs is shown.
+const DIFFS: usize = 32 << 20;
+/// Why the others are not.
+const LEFT_OUT: &str = "left out, since the report has as many diffs as it may";
 
 /// One recording.
 #[derive(Debug, Serialize)]
@@ -176,7 +180,7 @@ impl Section {
         let header = snapshot.header();
         let workspace = workspace(header);
         let (mut changes, mut reads, mut looked_up) = (Vec::new(), Vec::new(), 0);
-        let (mut differ, mut diffs) = (Diffs::new(snapshot)?, Vec::new());
+        let (mut differ, mut diffs) = (Diffs::new(snapshot, DIFFS, LEFT_OUT)?, Vec::new());
         // Without it Git's state and what moved with a directory are left out.
         let all = Show { long: true, ..Show::default() };
         let filter = Filter::new(&all, Selection::new(snapshot, &[])?);

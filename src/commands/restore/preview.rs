@@ -1,11 +1,10 @@
 //! What a restore would do to the live files, as a diff. Neighbours: `restore::run` makes the plan, `diff` writes it.
 
 use std::collections::BTreeSet;
-use std::os::unix::ffi::OsStringExt as _;
 
 use crate::commands::diff::{DiffBody, DiffEntry, TEXT_LIMIT, half, write_entry};
 use crate::commands::out::Console;
-use crate::commands::paths::quoted;
+use crate::commands::paths::{here, quoted};
 use crate::git::{below, git_dir_of, repository_of};
 use crate::restore::merge::merged_mode;
 use crate::restore::outcome::RestoreOutcome;
@@ -64,7 +63,7 @@ impl<'a> Preview<'a> {
         wanted: Side,
         plan: &'a RestoreOutcome,
     ) -> anyhow::Result<Preview<'a>> {
-        let here = std::env::current_dir().map(|here| here.into_os_string().into_vec()).unwrap_or_default();
+        let here = here();
         let is_below = |path: &[u8]| below(path, &here).is_some_and(|name| !name.is_empty());
         let is_here = plan.changes.iter().all(|(path, _)| git_dir_of(path).is_some() || is_below(path));
         let base = if is_here { here } else { b"/".to_vec() };

@@ -6,13 +6,15 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 
 use super::super::paths::{Selection, number_of_paths, quoted, shown};
-use super::super::report::diffs::{Diffs, PathDiff};
+use super::super::report::diffs::Diffs;
 use super::super::show::{Filter, GitChanges, PathGroup, PathGroups, PathTable, git_changes};
 use crate::cli::Show;
 use crate::snapshot::{FileType, Snapshot};
 
-/// How much text of diffs is kept; a path whose diff does not fit has it in its history.
+/// How much text of diffs is shown of a recording; the history of a path has room of its own.
 const ROOM: usize = 1 << 20;
+/// Why the others are not.
+const LEFT_OUT: &str = "left out, since there is much before it: h shows it";
 /// How many paths are listed before the rest is only counted.
 const PATHS: usize = 10_000;
 /// The columns between two tab stops.
@@ -71,9 +73,9 @@ impl Detail {
         let changes = Show { changed: true, created: true, deleted: true, ..Show::default() };
         let filter = Filter::new(&changes, Selection::new(snapshot, &paths)?);
         let table = PathTable::new(snapshot, true);
-        let mut differ = Diffs::new(snapshot)?;
+        let mut differ = Diffs::new(snapshot, ROOM, LEFT_OUT)?;
         let mut detail = Detail::default();
-        let (mut room, mut more) = (ROOM, 0);
+        let mut more = 0;
         for (group, entries) in PathGroups::new(snapshot, &filter, false).0 {
             let Some(word) = word(group) else { continue };
             for entry in entries {
@@ -85,10 +87,7 @@ impl Detail {
                     continue;
                 }
                 let record = entry.record;
-                let diff = match room {
-                    0 => Some(PathDiff::note("left out, since there is much before it: h shows it")),
-                    _ => differ.of(&record.path)?,
-                };
+                let diff = differ.of(&record.path)?;
                 let mut notes = table.notes(group, &entry);
                 if let Some((added, removed)) = diff.as_ref().and_then(|diff| diff.lines) {
                     notes.insert(0, format!("+{added} -{removed}"));
@@ -107,7 +106,6 @@ impl Detail {
                 detail.files.push((detail.lines.len(), record.path.clone()));
                 detail.lines.push(Line::new(LineKind::Heading, format!("{word} {name}{slash}{notes}")));
                 if let Some(diff) = diff {
-                    room = room.saturating_sub(diff.hunks.len());
                     detail.lines.extend(diff.hunks.lines().map(line_of_hunk));
                     detail.lines.extend(diff.note.map(|note| Line::new(LineKind::Note, format!("  {note}"))));
                 }

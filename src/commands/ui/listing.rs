@@ -93,20 +93,25 @@ impl Listing {
 
     /// Chooses anew; the selected recording stays selected if it is chosen.
     pub fn choose(&mut self, is_chosen: impl Fn(&Row) -> bool) {
-        let selected = self.selected().map(|row| row.entry.id.clone());
-        let from_top = self.scroll.at.saturating_sub(self.scroll.top);
-        self.chosen = (0..self.rows.len()).filter(|number| is_chosen(&self.rows[*number])).collect();
-        self.scroll.at = self.scroll.at.min(self.chosen.len().saturating_sub(1));
-        self.select(selected.as_deref());
-        self.scroll.top = self.scroll.at.saturating_sub(from_top);
+        self.keep_selected(|list| {
+            list.chosen = (0..list.rows.len()).filter(|number| is_chosen(&list.rows[*number])).collect();
+        });
     }
 
     /// Takes other recordings in place of these, of which all are chosen; the selected one stays selected.
     pub fn replace(&mut self, rows: Vec<Row>) {
+        self.keep_selected(|list| {
+            list.chosen = (0..rows.len()).collect();
+            list.rows = rows;
+        });
+    }
+
+    /// Makes a change that leaves the selected recording selected, if it is chosen still, and in its line of the screen.
+    fn keep_selected(&mut self, change: impl FnOnce(&mut Listing)) {
         let selected = self.selected().map(|row| row.entry.id.clone());
         let from_top = self.scroll.at.saturating_sub(self.scroll.top);
-        self.chosen = (0..rows.len()).collect();
-        self.rows = rows;
+        change(self);
+        self.scroll.at = self.scroll.at.min(self.chosen.len().saturating_sub(1));
         self.select(selected.as_deref());
         self.scroll.top = self.scroll.at.saturating_sub(from_top);
     }

@@ -87,7 +87,7 @@ pub struct Filter {
     searched: HashSet<String>,
     /// Those of them that changed a path with the text.
     found: HashSet<String>,
-    /// How many paths are still to be searched.
+    /// How many recordings' paths are still to be searched.
     pub left: usize,
 }
 
@@ -97,7 +97,7 @@ pub struct FileHistory {
     pub path: Vec<u8>,
     /// None as long as they are being looked for.
     pub listing: Option<Listing>,
-    /// The recording that it was asked for at.
+    /// The recording that was selected when it was asked for.
     from: Option<String>,
 }
 
@@ -189,7 +189,7 @@ impl State {
 
     /// Whether an undo or redo is being done, which is not to be left.
     pub fn is_applying(&self) -> bool {
-        matches!(&self.dialog, Some(Dialog::Undo { request, report: None, .. }) if !request.dry_run)
+        matches!(&self.dialog, Some(Dialog::Undo { request, report: None, .. }) if !request.is_plan())
     }
 
     /// The path whose diff the cursor is in.
@@ -260,7 +260,8 @@ impl State {
         Vec::new()
     }
 
-    fn detail_length(&self) -> usize {
+    /// How many lines the pane of the diff has.
+    pub fn detail_length(&self) -> usize {
         self.detail.as_ref().and_then(|detail| detail.as_ref().ok()).map_or(0, |detail| detail.lines.len())
     }
 
@@ -297,13 +298,13 @@ impl State {
             Some(row) => vec![row.entry.id.clone()],
             None => return Vec::new(),
         };
-        self.plan(UndoRequest { ids, dry_run: true, ..UndoRequest::default() })
+        self.plan(UndoRequest { ids, ..UndoRequest::default() })
     }
 
     fn redo(&mut self) -> Vec<Effect> {
         let selected = self.selected().filter(|row| row.undone.is_some());
         let ids = selected.map(|row| row.entry.id.clone()).into_iter().collect();
-        self.plan(UndoRequest { ids, is_redo: true, dry_run: true, ..UndoRequest::default() })
+        self.plan(UndoRequest { ids, is_redo: true, ..UndoRequest::default() })
     }
 
     fn plan(&mut self, request: UndoRequest) -> Vec<Effect> {
@@ -417,7 +418,6 @@ impl State {
                         return Vec::new();
                     }
                     (KeyCode::Char('y'), Some(Ok(report))) if report.can_be_done => {
-                        next.dry_run = false;
                         next.agreed = Some(report.digest.clone());
                     }
                     (KeyCode::Char('f'), Some(Ok(_))) if !is_done => {
@@ -532,7 +532,7 @@ impl State {
         if request != asked {
             return Vec::new();
         }
-        if asked.dry_run {
+        if asked.is_plan() {
             *shown = Some(report);
             return Vec::new();
         }

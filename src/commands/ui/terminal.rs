@@ -89,11 +89,9 @@ impl Screen {
     /// the terminal before it is reported.
     ///
     /// # Errors
-    /// The terminal has not the modes that are needed.
+    /// The terminal can't be given the modes that are needed.
     pub fn open() -> io::Result<Screen> {
-        SignalMask::block_all();
-        // Whoever is not in the foreground is stopped by the kernel when it changes the terminal's modes.
-        [libc::SIGTTOU, libc::SIGTTIN].into_iter().for_each(SignalMask::unblock);
+        block_signals();
         let signals = sys::signal_descriptor()?;
         // Standard output itself is locked by the console.
         let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
@@ -154,7 +152,7 @@ impl Screen {
     /// Takes the terminal, whose modes somebody may have changed since, and has all drawn again.
     ///
     /// # Errors
-    /// The terminal has not the modes that are needed.
+    /// The terminal can't be given the modes that are needed.
     pub fn resume(&mut self) -> io::Result<()> {
         if self.modes.are_set.load(Ordering::SeqCst) {
             // Otherwise the library takes them for set.
@@ -196,6 +194,11 @@ fn take_effect(signal: i32) {
     sys::default_disposition(signal);
     let _ = sys::kill(Tid(std::process::id().cast_signed()), signal);
     SignalMask::unblock(signal);
+    block_signals();
+}
+
+/// Blocks all signals but those by which the kernel stops a process that changes the terminal's modes in the background.
+fn block_signals() {
     SignalMask::block_all();
     [libc::SIGTTOU, libc::SIGTTIN].into_iter().for_each(SignalMask::unblock);
 }

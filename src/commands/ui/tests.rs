@@ -216,11 +216,7 @@ fn a_filter_chooses_by_the_command_at_once_and_by_paths_when_they_were_searched(
 }
 
 fn plan(ids: &[&str]) -> UndoRequest {
-    UndoRequest {
-        ids: ids.iter().map(|id| (*id).to_owned()).collect(),
-        dry_run: true,
-        ..UndoRequest::default()
-    }
+    UndoRequest { ids: ids.iter().map(|id| (*id).to_owned()).collect(), ..UndoRequest::default() }
 }
 
 #[test]
@@ -245,13 +241,13 @@ remove     /home/me/demo/build
 y undo  Esc cancel  w with later ones";
     assert_eq!(screen(&mut state, (40, 5)), expected);
     let agreed = |digest: &str| Some(digest.to_owned());
-    let real = UndoRequest { dry_run: false, agreed: agreed("seen"), ..request.clone() };
+    let real = UndoRequest { agreed: agreed("seen"), ..request.clone() };
     assert_eq!(press(&mut state, "y"), [Effect::Undo(real.clone())]);
     // Another plan is to be confirmed anew.
     let other = UndoReport { can_be_done: true, digest: "other".to_owned(), ..UndoReport::default() };
     assert_eq!(state.answer(Answer::Undo(real, Ok(other))), [Effect::Reload]);
     assert!(!state.is_applying());
-    let real = UndoRequest { dry_run: false, agreed: agreed("other"), ..request };
+    let real = UndoRequest { agreed: agreed("other"), ..request };
     assert_eq!(press(&mut state, "y"), [Effect::Undo(real.clone())]);
     // It can't be left now.
     assert_eq!(press(&mut state, "q\x1by"), []);

@@ -20,9 +20,8 @@ pub struct UndoRequest {
     pub skip_conflicts: bool,
     pub no_git: bool,
     pub with_later: bool,
-    /// Whether only the plan is wanted.
-    pub dry_run: bool,
-    /// The digest of the plan that was confirmed: if it is another one now, that is returned, and nothing done.
+    /// The digest of the plan that was confirmed: if it is another one now, that is returned, and nothing done. Without it,
+    /// only the plan is wanted.
     pub agreed: Option<String>,
 }
 
@@ -32,9 +31,14 @@ impl UndoRequest {
         if self.is_redo { "redo" } else { "undo" }
     }
 
+    /// Whether only the plan is wanted.
+    pub fn is_plan(&self) -> bool {
+        self.agreed.is_none()
+    }
+
     /// The request for the plan alone.
     pub fn plan(&self) -> UndoRequest {
-        UndoRequest { dry_run: true, agreed: None, ..self.clone() }
+        UndoRequest { agreed: None, ..self.clone() }
     }
 }
 
@@ -70,7 +74,7 @@ pub fn perform(request: &UndoRequest, access: &SessionAccess, is_of_all: bool) -
     let options = UndoOptions {
         all: is_of_all,
         extent,
-        dry_run: request.dry_run,
+        dry_run: request.is_plan(),
         agreed: request.agreed.clone(),
         access: access.clone(),
         ..UndoOptions::default()
@@ -95,7 +99,7 @@ pub fn perform(request: &UndoRequest, access: &SessionAccess, is_of_all: bool) -
 
 fn report(request: &UndoRequest, performed: Option<&Performed>, messages: &[String]) -> UndoReport {
     let verb = request.verb();
-    let mut report = UndoReport { is_done: !request.dry_run, ..UndoReport::default() };
+    let mut report = UndoReport { is_done: !request.is_plan(), ..UndoReport::default() };
     let recordings = performed.iter().flat_map(|performed| performed.recordings.iter().rev());
     report.lines.extend(
         recordings.map(|entry| {
@@ -109,13 +113,13 @@ fn report(request: &UndoRequest, performed: Option<&Performed>, messages: &[Stri
     let state = format!("the state {side} the command");
     report.summary = match outcome.changes.len() {
         0 => format!("{} at {state} already", number_of_paths(outcome.at_wanted)),
-        count if request.dry_run => format!("{} would be put back to {state}", number_of_paths(count)),
+        count if request.is_plan() => format!("{} would be put back to {state}", number_of_paths(count)),
         count => format!("{} put back to {state}", number_of_paths(count)),
     };
     report.has_conflicts = !outcome.conflicts.is_empty();
-    report.can_be_done = request.dry_run && !outcome.is_refused;
+    report.can_be_done = request.is_plan() && !outcome.is_refused;
     report.digest.clone_from(&outcome.digest);
-    report.is_plain = !request.dry_run && outcome.is_whole() && said.is_empty();
+    report.is_plain = !request.is_plan() && outcome.is_whole() && said.is_empty();
     // What is refused is said.
     if !outcome.is_refused {
         report.lines.push(Line::new(LineKind::Heading, report.summary.clone()));
@@ -129,14 +133,12 @@ fn report(request: &UndoRequest, performed: Option<&Performed>, messages: &[Stri
 
 fn changes(outcome: &RestoreOutcome) -> impl Iterator<Item = Line> {
     let changes = outcome.changes.iter().map(|(path, change)| {
-        let (kind, word) = match change {
-            PathChange::Create => (LineKind::Added, "create"),
-            PathChange::HardLink => (LineKind::Added, "hard link"),
-            PathChange::Remove => (LineKind::Removed, "remove"),
-            PathChange::WriteInPlace => (LineKind::Plain, "write"),
-            PathChange::Replace | PathChange::Attributes => (LineKind::Plain, change.name()),
+        let kind = match change {
+            PathChange::Create | PathChange::HardLink => LineKind::Added,
+            PathChange::Remove => LineKind::Removed,
+            PathChange::Replace | PathChange::WriteInPlace | PathChange::Attributes => LineKind::Plain,
         };
-        Line::new(kind, format!("{word:10} {}", printable(path)))
+        Line::new(kind, format!("{:10} {}", change.word(), printable(path)))
     });
     let left = outcome
         .left

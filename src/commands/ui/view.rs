@@ -9,7 +9,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
 use super::super::log::{age, counts, marks};
-use super::super::paths::{counted, quoted, shown};
+use super::super::paths::{counted, here, quoted, shown};
 use super::super::show::moment;
 use super::detail::{Line, LineKind};
 use super::listing::{Row, Scroll};
@@ -67,7 +67,7 @@ impl Theme {
 const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
 const REVERSED: Style = Style::new().add_modifier(Modifier::REVERSED);
 
-/// Draws all.
+/// Draws the whole screen.
 pub fn draw(frame: &mut Frame, state: &mut State, theme: Theme, now: Timestamp) {
     let area = frame.area();
     let buffer = frame.buffer_mut();
@@ -210,8 +210,7 @@ fn draw_detail(buffer: &mut Buffer, area: Rect, state: &mut State, theme: Theme)
         _ => format!("  exit {}", entry.status),
     };
     let title = format!("{}{status}{marks}", entry.id);
-    let lines =
-        state.detail.as_ref().and_then(|detail| detail.as_ref().ok()).map_or(0, |one| one.lines.len());
+    let lines = state.detail_length();
     let note = if lines == 0 { String::new() } else { format!("{}/{lines}", state.scroll.at + 1) };
     let area = put_title(buffer, area, &title, &note, is_focused);
     let mut facts = wrap(&row.command, area.width.into());
@@ -274,7 +273,7 @@ fn draw_dialog(buffer: &mut Buffer, area: Rect, state: &mut State, theme: Theme)
             let comma = if options.is_empty() { "" } else { ", " };
             let title = format!("{verb} {what}{comma}{}", options.join(", "));
             let lines = match report {
-                None if request.dry_run => {
+                None if request.is_plan() => {
                     vec![Line::new(LineKind::Plain, "working out what that would change")]
                 }
                 None => vec![Line::new(LineKind::Plain, "in progress: wait until it is done")],
@@ -367,9 +366,4 @@ fn draw_status(buffer: &mut Buffer, area: Rect, state: &State) {
         }
     }
     put(buffer, area, 0, &text, Style::new());
-}
-
-/// The current directory.
-fn here() -> Vec<u8> {
-    std::env::current_dir().unwrap_or_default().into_os_string().into_encoded_bytes()
 }

@@ -13,7 +13,7 @@ use std::{io, thread};
 use anyhow::bail;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::super::log::{command_line, is_quiet};
+use super::super::log::{Listed, command_line, is_quiet};
 use super::super::out::{Console, OutputFormat};
 use super::super::past::{note_use, visible_sources};
 use super::super::sentence;
@@ -43,7 +43,7 @@ pub struct Reader {
     pub args: Ui,
 }
 
-/// The tasks, and a wish for more.
+/// The tasks, and what wakes the thread that waits for one.
 #[derive(Default)]
 struct Queue {
     tasks: Mutex<VecDeque<Effect>>,
@@ -144,7 +144,7 @@ impl Worker {
     }
 }
 
-/// Where the answers go; its end is an answer, too.
+/// Where the answers go. That it is dropped is told, too: the thread has ended.
 struct Outlet {
     sender: Option<Sender<Answer>>,
     wake: Arc<OwnedFd>,
@@ -264,9 +264,8 @@ impl Reader {
 }
 
 fn row(entry: Entry, undone: &UndoneRecordings) -> Row {
-    let part = undone.last(&entry.id).map(|_| "partly undone");
-    let undone = undone.get(&entry.id).map(|_| "undone").or(part);
-    Row { command: command_line(&entry), undone, entry }
+    let listed = Listed::of(entry, undone);
+    Row { command: command_line(&listed.entry), undone: listed.mark(), entry: listed.entry }
 }
 
 #[cfg(test)]

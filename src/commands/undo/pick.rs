@@ -5,7 +5,7 @@ use std::io::{self, BufRead as _, IsTerminal as _};
 
 use crate::commands::diff::DiffKind;
 use crate::commands::out::{Console, style};
-use crate::commands::paths::shown;
+use crate::commands::paths::{here, shown};
 use crate::commands::restore::{Preview, name_interrupted, report_objections};
 use crate::git::{below, git_dir_of, repository_of};
 use crate::restore::outcome::RestoreOutcome;
@@ -233,7 +233,7 @@ impl List {
     }
 
     fn print(&self, console: &mut Console) -> anyhow::Result<()> {
-        let here = std::env::current_dir().unwrap_or_default().into_os_string().into_encoded_bytes();
+        let here = here();
         for (index, item) in self.items.iter().enumerate() {
             let mark = if self.picked.contains(&index) { "*" } else { " " };
             let (number, path) = (index + 1, shown(&item.path, &here));
