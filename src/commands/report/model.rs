@@ -33,7 +33,7 @@ const DIFFS: usize = 32 << 20;
 const LEFT_OUT: &str = "left out, since the report has as many diffs as it may";
 
 /// One recording.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct Section {
     /// Its identifier.
     pub id: String,
@@ -52,21 +52,16 @@ pub struct Section {
     /// The directory that changes are inside or outside of.
     pub workspace: String,
     /// The changed paths, Git's state included.
-    #[serde(skip)]
     pub changes: Vec<ShownPath>,
     /// Their diffs.
-    #[serde(skip)]
     pub diffs: Vec<PathDiff>,
     /// What was only read, executed or listed.
-    #[serde(skip)]
     pub reads: Vec<ShownPath>,
     /// How many paths were only looked up.
     pub looked_up: u64,
     /// The socket addresses that were used.
-    #[serde(skip)]
     pub network: Vec<ShownAddress>,
     /// The processes in order of their start.
-    #[serde(skip)]
     pub processes: Vec<ShownProcess>,
     /// The microseconds from the start of the command to the end of its last process, if they are known.
     pub span: Option<u64>,
@@ -75,7 +70,7 @@ pub struct Section {
 }
 
 /// A question about a recording, with its answer and the filter that shows it.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct Answer {
     /// What is asked, in a few words.
     pub label: &'static str,

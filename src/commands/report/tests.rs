@@ -284,8 +284,7 @@ fn the_first_questions_are_answered() {
     let page = page(&trees, &[]);
     let answers: Vec<_> = elements(&page, "b").into_iter().filter(|text| !text.contains('<')).collect();
     assert_eq!(answers, ["2 created, 1 changed", "1 path", "2 processes", "large, 4.88 KiB"]);
-    for filter in ["is:lasting", "is:outside", "is:failed", "&quot;&#x2f;nowhere&#x2f;work&#x2f;large&quot;"]
-    {
+    for filter in ["is:lasting", "is:outside", "is:failed", "&#34;/nowhere/work/large&#34;"] {
         assert!(page.contains(&format!("data-filter=\"{filter}\"")), "{filter}");
     }
     assert_eq!(of_path(&data(&page)[0], "/etc/outside")["o"], true);
