@@ -136,7 +136,7 @@ fn slow_library_stress() {
     let repaired = verb(&place, &["fsck", "--repair"]);
     assert_eq!(repaired.status, 0, "{repaired:#?}\n{}", listing_of_damaged(&place, &repaired));
     verb(&place, &["fsck"]).expect(0);
-    let listed: Vec<String> = log(&place, &["--all", "--reads", "--limit", "1000"])
+    let listed: Vec<String> = log(&place, &["--all", "--reads", "--limit", "100000"])
         .iter()
         .map(|entry| entry["id"].as_str().unwrap().to_owned())
         .collect();
