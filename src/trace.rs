@@ -3,6 +3,7 @@
 //! - [`syscalls`]: what each system call means: the one table, and decoding by it. Pure.
 //! - [`filter`]: the seccomp program that the table determines. Pure.
 //! - `foreign_filter`: filters that the tree installs itself.
+//! - `nested_tracers`: processes of the tree that try to trace others.
 //! - [`memory`]: reading strings and structures from a tracee.
 //! - [`asks`]: calls that ask for what no path tells; they matter only where a recording may be recalled. Pure.
 //! - [`attributes`]: process attributes that the command inherits, though this process changes them for
@@ -38,6 +39,7 @@ pub mod wait_status;
 
 mod error;
 mod foreign_filter;
+mod nested_tracers;
 mod postponed;
 mod signal_delivery;
 mod tracees;

@@ -238,6 +238,27 @@ fn daemon_that_writes() {
     }
 }
 
+/// Leaves a child behind that it can't attach to, or that stops to be traced, and says how ptrace has failed.
+fn fails_to_trace() {
+    let attaches = argument(2) == "attach";
+    let child = scenario::fork(|| {
+        if !attaches {
+            line(&format!("TRACEME {}", said(c!(ptrace(PTRACE_TRACEME, 0, 0, 0)))));
+            c!(raise(SIGSTOP));
+        }
+        loop {
+            c!(pause());
+        }
+    });
+    if attaches {
+        line(&format!("ATTACH {}", said(c!(ptrace(PTRACE_ATTACH, child, 0, 0)))));
+    } else {
+        let mut status = 0;
+        c!(waitpid(child, &raw mut status, WUNTRACED));
+    }
+    scenario::end(7);
+}
+
 /// Prints when it is interrupted, and continues to read.
 fn catches() {
     extern "C" fn caught(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
@@ -289,6 +310,7 @@ fn main() {
     scenario::run(&[
         ("unnamed", unnamed),
         ("catches", catches),
+        ("fails_to_trace", fails_to_trace),
         ("many", many),
         ("receive", receive),
         ("take", take),

@@ -347,6 +347,19 @@ fn filter(number: c_long, action: u32) {
     assert_eq!(left, action, "the program is the caller's");
 }
 
+/// Whether there is a filter, before the program installs its own, afterwards, and in a child.
+fn own_filters_are_told() {
+    let told = || line(&format!("filter {}", said(c!(prctl(PR_GET_SECCOMP)))));
+    told();
+    filter(SYS_getppid, SECCOMP_RET_ALLOW);
+    told();
+    let child = fork(|| {
+        told();
+        0
+    });
+    line(&wait(child));
+}
+
 /// Calls that a filter of the program's own hands to a tracer, which it has not: ENOSYS (seccomp(2)).
 fn own_filters_for_a_tracer() {
     for data in [0, 1, 0xffff] {
@@ -553,6 +566,7 @@ fn main() {
         ("many_processes", many_processes),
         ("everyone_has_a_turn", everyone_has_a_turn),
         ("own_filters", own_filters),
+        ("own_filters_are_told", own_filters_are_told),
         ("own_filters_for_a_tracer", own_filters_for_a_tracer),
         ("core_dumps", core_dumps),
         ("crashing_inits", crashing_inits),

@@ -16,6 +16,7 @@ mod killed;
 mod losses;
 mod mounts;
 mod namespaces;
+mod nested_tracers;
 mod network;
 mod notifications;
 mod own_program;

@@ -245,6 +245,12 @@ impl ProcessTable {
         PathUse { process: process.0, operations, exe: (!exe.is_empty()).then(|| exe.clone()) }
     }
 
+    /// The name of the program that a process executes.
+    pub fn program(&self, process: ProcessId) -> String {
+        let exe = &self.all[index(process)].image.exe;
+        String::from_utf8_lossy(exe.rsplit(|byte| *byte == b'/').next().unwrap_or_default()).into_owned()
+    }
+
     /// The program that a process executed after so many of its own, if it is not its last one.
     fn former_exe(&self, user: User) -> Option<&[u8]> {
         let process = &self.all[index(user.process())];

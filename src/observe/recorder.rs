@@ -34,6 +34,7 @@ use crate::snapshot::secrets::Secrets;
 use crate::snapshot::{Exec, Keep, Unrepeatable, WarningKind};
 use crate::trace::asks::Ask;
 use crate::trace::observer::{Caller, Decision, Errno, Observer, SyscallEntry, panic_text};
+use crate::trace::proc_status::ProcStatus;
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::Special;
 use crate::trace::wait_status::End;
@@ -351,6 +352,13 @@ impl Observer for Recorder {
         self.events.continued(process);
     }
 
+    fn abandoned(&self, process: Tid) {
+        let detail = format!(
+            "process {process} outlived the command and its parent, which could not trace it, and was ended"
+        );
+        self.note(WarningKind::Survivors, &detail);
+    }
+
     fn gap(&self, what: &str) {
         self.lost(WarningKind::UnreadableTracee, what);
     }
@@ -417,9 +425,16 @@ impl Recording {
                 return Some(Decision::Refuse(Errno(libc::ENOSYS)));
             }
             Special::IoUring => self.warn_of_io_uring(caller),
-            Special::Ptrace => self.warnings.note(WarningKind::NestedTracer, Some(process), || {
-                format!("process {who} called ptrace, which is refused for processes that are recorded")
-            }),
+            Special::Ptrace { thread } if thread.map(Tid).is_none_or(has_this_tracer) => {
+                let program = self.processes.program(process);
+                self.warnings.note(WarningKind::NestedTracer, Some(process), || {
+                    format!(
+                        "{program} (process {who}) could not trace or debug: in a recording ptrace fails with EPERM"
+                    )
+                });
+            }
+            // What happens to others is known by the result.
+            Special::Ptrace { .. } | Special::FilterQuery => {}
             Special::Namespace | Special::Untraced { namespace: true, .. } => {
                 if let Some(traits) = self.processes.traits_mut(caller.tgid) {
                     traits.in_foreign_mount_namespace = true;
@@ -448,4 +463,10 @@ impl Recording {
         }
         None
     }
+}
+
+/// Whether a thread is of the tree: its tracer is this process.
+fn has_this_tracer(thread: Tid) -> bool {
+    let tracer = ProcStatus::of(thread).and_then(|status| status.line("TracerPid:")?.parse().ok());
+    tracer == Some(std::process::id())
 }

@@ -863,6 +863,10 @@ impl Observer for Session {
         self.events.continued(process);
     }
 
+    fn abandoned(&self, process: Tid) {
+        self.tell(process, |recorder| recorder.abandoned(process));
+    }
+
     fn gap(&self, what: &str) {
         self.tell_all(|recorder| recorder.gap(what));
     }

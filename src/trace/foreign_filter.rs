@@ -2,13 +2,15 @@
 //!
 //! Without a tracer, a syscall for which a filter returns it fails with ENOSYS (seccomp(2)). Traced, it would
 //! not, and a notification of ours takes precedence over it. So such a filter is installed with
-//! SECCOMP_RET_ERRNO and ENOSYS instead. Neighbour: `tracer.rs` knows when one is installed.
+//! SECCOMP_RET_ERRNO and ENOSYS instead. Without one, PR_GET_SECCOMP must tell of no filter. Neighbour: `tracer.rs` knows
+//! when one is installed, or asked for.
 
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use super::memory::{Memory, RemoteAddr};
+use super::proc_status::ProcStatus;
 use super::sys::{Stopped, Tid, TraceeMemory, arch};
 
 /// The most instructions that a program may have (BPF_MAXINSNS, bpf(4)).
@@ -42,6 +44,12 @@ impl ChangedProgram {
     pub fn restore(self, tracee: &Stopped) -> io::Result<()> {
         write(tracee.tid(), self.address, &self.original)
     }
+}
+
+/// Whether a thread that has our filter has no other, neither of its own nor from before the launch.
+pub(super) fn has_none_beside_ours(tid: Tid) -> bool {
+    // Linux 5.9.
+    ProcStatus::of(tid).is_some_and(|status| status.line("Seccomp_filters:") == Some("1"))
 }
 
 /// The instructions of a struct sock_fprog, and their address.

@@ -88,6 +88,10 @@ pub trait Observer {
     fn share_working_directory(&self, process: Tid, other: Tid);
     /// A process has ended.
     fn ended(&self, process: Tid, end: End);
+    /// A process is ended that has outlived the command and its parent, which could not trace it.
+    fn abandoned(&self, process: Tid) {
+        let _ = process;
+    }
     /// A process was stopped by a signal, with all its threads.
     fn stopped(&self, process: Tid, signal: i32);
     /// A stopped process continues.

@@ -16,3 +16,10 @@ impl ProcStatus {
         self.0.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
     }
 }
+
+/// The process of a thread, and the parent of that.
+pub(super) fn process_and_parent(tid: Tid) -> Option<(Tid, Tid)> {
+    let status = ProcStatus::of(tid)?;
+    let number = |name| status.line(name)?.parse().ok().map(Tid);
+    Some((number("Tgid:")?, number("PPid:")?))
+}

@@ -16,9 +16,10 @@ use super::descriptors;
 use super::filter::{self, Interception};
 use super::foreign_filter::{self, ChangedProgram};
 use super::memory::{Memory as _, RemoteAddr};
+use super::nested_tracers::NestedTracers;
 use super::observer::{Caller, Decision, Errno, Observer, SyscallEntry, failed, gap};
 use super::postponed::{self, PostponedQueue};
-use super::proc_status::ProcStatus;
+use super::proc_status::process_and_parent;
 use super::question;
 use super::shared::Shared;
 use super::signal_delivery::{self, DyingInit, SignalEffect};
@@ -56,6 +57,7 @@ struct Parked {
 /// Follows a tree of threads.
 pub struct Tracer<'a, O: Observer> {
     observer: &'a O,
+    command: Tid,
     interception: Interception,
     shared: &'a Shared<O::Pending>,
     tracees: Tracees<O::Pending>,
@@ -72,6 +74,7 @@ pub struct Tracer<'a, O: Observer> {
     settled: bool,
     /// Processes that are no longer traced, so that they can die.
     dying: Vec<DyingInit>,
+    nested_tracers: NestedTracers,
     /// The descriptors of which every use is reported; none if neither that is reported nor what is asked for.
     watched: Option<&'a [u32]>,
 }
@@ -86,6 +89,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
     ) -> Self {
         Tracer {
             observer,
+            command,
             interception,
             shared,
             tracees: Tracees::new(command),
@@ -95,6 +99,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             postponed: PostponedQueue::new(),
             settled: false,
             dying: Vec::new(),
+            nested_tracers: NestedTracers::default(),
             watched: None,
         }
     }
@@ -286,6 +291,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 if thread.tgid == tid {
                     self.observer.stopped(tid, signal);
                 }
+                self.end_abandoned();
                 return Next::Listen;
             }
             Stop::Trap => {
@@ -448,6 +454,16 @@ impl<'a, O: Observer> Tracer<'a, O> {
             skip(tracee, NO_SUCH_SYSCALL);
             return ControlFlow::Continue(());
         }
+        match decoded.special {
+            Some(Special::FilterQuery) => {
+                if self.interception != Interception::EveryCall && foreign_filter::has_none_beside_ours(tid) {
+                    let _ = tracee.skip(i64::from(libc::SECCOMP_MODE_DISABLED));
+                }
+                return ControlFlow::Continue(());
+            }
+            Some(Special::Ptrace { thread }) => self.nested_tracers.ask(caller, thread.map(Tid)),
+            _ => {}
+        }
         let overdue = postponed::is_overdue(since);
         let entry = SyscallEntry { decoded, name, memory: TraceeMemory(tid), overdue };
         match self.observer.on_entry(caller, &entry) {
@@ -565,6 +581,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         self.postponed.retain(|waiting| waiting.tid() != tid);
         self.settle();
         let Some((thread, is_leader_alone)) = self.tracees.remove(tid) else { return };
+        self.end_abandoned();
         let tgid = thread.tgid;
         let awaited = self.shared.remove(tid);
         for pending in thread.pending.into_iter().chain(awaited) {
@@ -574,6 +591,14 @@ impl<'a, O: Observer> Tracer<'a, O> {
             self.observer.ended(tid, end);
         } else if is_leader_alone {
             self.observer.shares_memory(tgid, self.tracees.shares_memory(tgid));
+        }
+    }
+
+    /// Ends what a process has left that could not trace it.
+    fn end_abandoned(&mut self) {
+        for process in self.nested_tracers.take_abandoned(self.command, &mut self.tracees) {
+            self.observer.abandoned(process);
+            let _ = sys::kill(process, libc::SIGKILL);
         }
     }
 }
@@ -625,11 +650,4 @@ fn is_thread_of(process: Tid, tid: Tid) -> bool {
 fn creating_process(tid: Tid) -> Option<Tid> {
     let (process, parent) = process_and_parent(tid)?;
     Some(if process == tid { parent } else { process })
-}
-
-/// The process of a thread, and the parent of that.
-fn process_and_parent(tid: Tid) -> Option<(Tid, Tid)> {
-    let status = ProcStatus::of(tid)?;
-    let number = |name| status.line(name)?.parse().ok().map(Tid);
-    Some((number("Tgid:")?, number("PPid:")?))
 }

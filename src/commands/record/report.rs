@@ -13,7 +13,7 @@ use crate::commands::paths::counted;
 use crate::library::reference::Reference;
 use crate::policy::PolicyVerdict;
 use crate::snapshot::change::PathEffect;
-use crate::snapshot::{FileRecord, Header, Operation, printable};
+use crate::snapshot::{FileRecord, Header, Operation, Warning, WarningKind, printable};
 
 /// How many suppressed changes are named.
 const NAMED: usize = 5;
@@ -58,10 +58,14 @@ impl RecordCounts {
 
 /// The gaps of a recording, one line each.
 pub fn gaps(header: &Header) -> impl Iterator<Item = String> {
-    header.warnings.iter().filter(|warning| warning.lost).map(|warning| {
-        let times = if warning.count > 1 { format!(" ({} times)", warning.count) } else { String::new() };
-        format!("incomplete: {}: {}{times}", warning.kind.name(), printable(warning.detail.as_bytes()))
-    })
+    let gaps = header.warnings.iter().filter(|warning| warning.lost);
+    gaps.map(|warning| format!("incomplete: {}: {}", warning.kind.name(), shown(warning)))
+}
+
+/// What a warning says, and how often.
+fn shown(warning: &Warning) -> String {
+    let times = if warning.count > 1 { format!(" ({} times)", warning.count) } else { String::new() };
+    format!("{}{times}", printable(warning.detail.as_bytes()))
 }
 
 /// What is told of a recording beside its header.
@@ -118,6 +122,10 @@ fn summary(header: &Header, facts: &RecordCounts, elapsed: Duration, directory: 
     );
     for gap in gaps(header) {
         let _ = writeln!(text, "agent-snapshot: {gap}");
+    }
+    // Nothing is lost, but the command did not do what it does alone.
+    for tracer in header.warnings.iter().filter(|warning| warning.kind == WarningKind::NestedTracer) {
+        let _ = writeln!(text, "agent-snapshot: {}", shown(tracer));
     }
     let unrecorded: Vec<_> = header.suppressed.iter().flat_map(|rule| &rule.changed).collect();
     if !unrecorded.is_empty() {

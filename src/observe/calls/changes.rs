@@ -482,6 +482,11 @@ impl Recording {
                     format!("process {who} made {name}, which is not modelled")
                 });
             }
+            Some(Special::Ptrace { thread: Some(thread) }) if result == Some(0) => {
+                self.warnings.lost(WarningKind::UnmodelledSyscall, Some(process), || {
+                    format!("process {who} traces process {thread}, which is not recorded")
+                });
+            }
             Some(Special::Compat) => self.warnings.lost(WarningKind::CompatSyscall, Some(process), || {
                 format!("process {who} made 32-bit or x32 calls, which are not decoded")
             }),
@@ -593,11 +598,12 @@ fn is_known_by_result(special: Special) -> bool {
         Special::UnnamedOpen { .. }
         | Special::Received { .. }
         | Special::Credentials
+        | Special::Ptrace { .. }
         | Special::Unmodelled
         | Special::Compat
         | Special::Filter { listener: true, .. } => true,
         Special::IoUring
-        | Special::Ptrace
+        | Special::FilterQuery
         | Special::Filter { listener: false, .. }
         | Special::Namespace
         | Special::Untraced { .. }

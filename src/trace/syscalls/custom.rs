@@ -205,10 +205,33 @@ pub(super) fn open_tree(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscal
     Ok(())
 }
 
+pub(super) const TRACING: &[Condition] = &[
+    Condition::Is { arg: 0, value: libc::PTRACE_TRACEME },
+    Condition::Is { arg: 0, value: libc::PTRACE_ATTACH },
+    Condition::Is { arg: 0, value: libc::PTRACE_SEIZE },
+];
+
+/// ptrace(op, pid, addr, data).
+pub(super) fn ptrace(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
+    let thread = (low(args, 0) != libc::PTRACE_TRACEME).then(|| low(args, 1).cast_signed());
+    decoded.special = Some(Special::Ptrace { thread });
+    Ok(())
+}
+
 pub(super) const BPF_OBJ_PIN: u32 = 6;
 pub(super) const BPF_OBJ_GET: u32 = 7;
 
+pub(super) const GET_SECCOMP: u32 = libc::PR_GET_SECCOMP.unsigned_abs();
 pub(super) const SET_SECCOMP: u32 = libc::PR_SET_SECCOMP.unsigned_abs();
+
+/// prctl(option, mode, program).
+pub(super) fn prctl(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
+    if low(args, 0) == GET_SECCOMP {
+        decoded.special = Some(Special::FilterQuery);
+        return Ok(());
+    }
+    install_filter(args, memory, decoded)
+}
 
 /// seccomp(operation, flags, program), and the older prctl(PR_SET_SECCOMP, mode, program).
 pub(super) fn install_filter(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {

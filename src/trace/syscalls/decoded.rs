@@ -171,7 +171,10 @@ pub enum Special {
     /// io_uring_setup.
     IoUring,
     /// ptrace with TRACEME, ATTACH or SEIZE.
-    Ptrace,
+    Ptrace {
+        /// The thread that is to be traced; none if it is the caller (TRACEME).
+        thread: Option<i32>,
+    },
     /// seccomp with SECCOMP_SET_MODE_FILTER, prctl with PR_SET_SECCOMP: a filter is installed.
     Filter {
         /// The address of its program (struct sock_fprog).
@@ -179,6 +182,8 @@ pub enum Special {
         /// Whether it has a listener (SECCOMP_FILTER_FLAG_NEW_LISTENER).
         listener: bool,
     },
+    /// prctl with PR_GET_SECCOMP: whether the caller has a filter.
+    FilterQuery,
     /// unshare, setns, clone or clone3 with CLONE_NEWNS or CLONE_NEWUSER; mount family, pivot_root,
     /// chroot: path resolution or the rights of the caller, or of every process, may change.
     Namespace,

@@ -116,7 +116,7 @@ const ROWS: &[SyscallRow] = &[
     // lchown(path, owner, group)
     row("lchown", &[path(0).does(Effect::Metadata).nofollow()]),
     // ptrace(op, pid, addr, data): PTRACE_TRACEME, PTRACE_ATTACH, PTRACE_SEIZE
-    row("ptrace", &[]).when(&[is(0, 0), is(0, 16), is(0, 0x4206)]).special(Special::Ptrace),
+    row("ptrace", &[]).when(custom::TRACING).custom(custom::ptrace),
     row("setuid", &[]).special(Special::Credentials),
     row("setgid", &[]).special(Special::Credentials),
     row("setreuid", &[]).special(Special::Credentials),
@@ -139,7 +139,7 @@ const ROWS: &[SyscallRow] = &[
     row("pivot_root", &[path(0).does(Effect::MountPoint), path(1).does(Effect::MountPoint)])
         .special(Special::Namespace),
     // prctl(option, mode, program)
-    row("prctl", &[]).when(&[is(0, custom::SET_SECCOMP)]).custom(custom::install_filter),
+    row("prctl", &[]).when(&[is(0, custom::GET_SECCOMP), is(0, custom::SET_SECCOMP)]).custom(custom::prctl),
     // chroot(path)
     row("chroot", &[path(0).does(Effect::ChangeRoot)]).special(Special::Namespace),
     // acct(filename): the kernel opens the file to append to it; null turns accounting off

@@ -601,7 +601,8 @@ fn clones_matter_by_their_flags() {
 fn tracking_calls_matter_by_their_registers() {
     assert_eq!(call("unshare").word(NEWNS | 0x200).special(), Some(Special::Namespace));
     assert_eq!(call("unshare").word(0x200).special(), None, "CLONE_FS alone");
-    assert_eq!(call("ptrace").word(0x4206).special(), Some(Special::Ptrace));
+    assert_eq!(call("ptrace").word(0).word(7).special(), Some(Special::Ptrace { thread: None }));
+    assert_eq!(call("ptrace").word(0x4206).word(7).special(), Some(Special::Ptrace { thread: Some(7) }));
     assert_eq!(call("ptrace").word(3).special(), None);
     let opens = Some(Special::UnnamedOpen { open: None });
     assert_eq!(call("ioctl").word(3).word(0xc038_586b).special(), opens, "XFS_IOC_OPEN_BY_HANDLE");
