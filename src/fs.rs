@@ -6,14 +6,14 @@
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// What the kernel's clock may stand still between two changes of a file (CONFIG_HZ=100), twice.
@@ -91,6 +91,48 @@ pub(crate) fn open_quietly(path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno>
         Err(Errno::PERM) => rustix::fs::openat(CWD, path, flags, Mode::empty()),
         other => other,
     }
+}
+
+/// How a directory is opened: O_PATH needs no permission on it (open(2)).
+pub const DIRECTORY: OFlags =
+    OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Opens the directory at an absolute, normal path, with O_PATH, if no symlink leads there.
+pub fn open_directory(path: &[u8]) -> Result<OwnedFd, Errno> {
+    open_directory_from(CWD, path, ResolveFlags::NO_SYMLINKS)
+}
+
+/// Opens the directory at a path beneath `root`, with O_PATH, if no symlink leads there.
+pub fn open_directory_beneath(root: BorrowedFd<'_>, relative: &[u8]) -> Result<OwnedFd, Errno> {
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    open_directory_from(root, relative, resolve)
+}
+
+fn open_directory_from(root: BorrowedFd<'_>, path: &[u8], resolve: ResolveFlags) -> Result<OwnedFd, Errno> {
+    loop {
+        return match rustix::fs::openat2(root, path, DIRECTORY, Mode::empty(), resolve) {
+            // A rename elsewhere raced with the walk (openat2(2)).
+            Err(Errno::AGAIN) => continue,
+            // No openat2 before Linux 5.6, filters of containers that don't know it, and no path beyond PATH_MAX.
+            Err(Errno::NOSYS | Errno::PERM | Errno::NAMETOOLONG) => walk(root, path),
+            other => other,
+        };
+    }
+}
+
+/// The same, one component at a time.
+fn walk(root: BorrowedFd<'_>, path: &[u8]) -> Result<OwnedFd, Errno> {
+    let open = |from: BorrowedFd<'_>, name: &[u8]| rustix::fs::openat(from, name, DIRECTORY, Mode::empty());
+    let mut at = if path.starts_with(b"/") { Some(open(root, b"/")?) } else { None };
+    for component in path.split(|byte| *byte == b'/').skip(usize::from(at.is_some())) {
+        match component {
+            // The root itself.
+            b"" if path == b"/" => {}
+            b"" | b"." | b".." => return Err(Errno::INVAL),
+            _ => at = Some(open(at.as_ref().map_or(root, |fd| fd.as_fd()), component)?),
+        }
+    }
+    at.ok_or(Errno::INVAL)
 }
 
 /// The directory part of an absolute, normal path; none for `/`.
@@ -234,6 +276,33 @@ pub fn size(stat: &FileStat) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn walk_follows_no_symlink() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().canonicalize().unwrap();
+        std::fs::create_dir_all(base.join("real/deep")).unwrap();
+        std::os::unix::fs::symlink("real", base.join("within")).unwrap();
+        std::os::unix::fs::symlink(base.join("real"), base.join("absolute")).unwrap();
+        let root = File::open(&base).unwrap();
+        let bytes = |path: &str| base.join(path).into_os_string().into_encoded_bytes();
+        for path in ["absolute", "within", "within/deep", "none"] {
+            for found in
+                [walk(root.as_fd(), path.as_bytes()), walk(CWD, &bytes(path)), open_directory(&bytes(path))]
+            {
+                assert!(matches!(found, Err(Errno::LOOP | Errno::NOTDIR | Errno::NOENT)), "{path}");
+            }
+        }
+        for found in [walk(root.as_fd(), b"real/deep"), walk(CWD, &bytes("real/deep"))] {
+            let found = rustix::fs::fstat(found.unwrap()).unwrap();
+            assert_eq!(found.st_ino, std::fs::metadata(base.join("real/deep")).unwrap().ino());
+        }
+        assert!(walk(CWD, b"/").is_ok());
+        for path in ["..", "", "real/", "real/../real"] {
+            assert_eq!(walk(root.as_fd(), path.as_bytes()).err(), Some(Errno::INVAL), "{path}");
+        }
+        assert!(open_directory_beneath(root.as_fd(), b"../outside").is_err());
+    }
 
     #[test]
     fn home_is_that_of_the_user_database() {

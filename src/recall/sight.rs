@@ -7,11 +7,11 @@ use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags, StatVfs};
+use rustix::fs::{AtFlags, Mode, OFlags, StatVfs};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
-use crate::fs::{COARSE_STEP, FileStat, Signature, parent_of};
+use crate::fs::{COARSE_STEP, FileStat, Signature, open_directory, parent_of};
 use crate::snapshot::digest::digest_file;
 use crate::snapshot::manifest::InodeFlag;
 use crate::snapshot::sparse::Extents;
@@ -247,8 +247,7 @@ pub struct Looked {
 
 /// Looks at paths that are in one directory, of which none leads through a symlink.
 pub fn look_in(directory: &[u8], paths: &[LookAt<'_>]) -> Vec<Looked> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let opened = rustix::fs::openat2(CWD, directory, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS);
+    let opened = open_directory(directory);
     let look = |wanted: &LookAt<'_>| {
         if wanted.compare == Compare::KernelFile {
             return Looked { sight: Sight::of_kernel(wanted.path), learnt: None };

@@ -5,11 +5,11 @@
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::AtFlags;
 use rustix::io::Errno;
 
 use super::after::{After, AfterContent, Interim};
-use crate::fs::FileStat;
+use crate::fs::{FileStat, open_directory};
 use crate::git::{GitFacts, GitFile};
 use crate::observe::capture::{Captured, Source, Threat};
 use crate::observe::ledger::Ledger;
@@ -50,9 +50,7 @@ impl Parents {
     fn lstat(&mut self, path: &[u8]) -> Result<Option<FileStat>, Hidden> {
         let parent = crate::fs::parent_of(path).unwrap_or(b"/");
         if self.0.as_ref().is_none_or(|(known, _)| known != parent) {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let resolve = ResolveFlags::NO_SYMLINKS;
-            let opened = match rustix::fs::openat2(CWD, parent, flags, Mode::empty(), resolve) {
+            let opened = match open_directory(parent) {
                 Ok(directory) => Ok(Some(directory)),
                 Err(Errno::ACCESS) => Err(Hidden),
                 Err(_) => Ok(None),
