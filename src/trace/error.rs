@@ -10,6 +10,9 @@ pub enum Error {
         "tracing is denied here (PTRACE_SEIZE: {0}): another tracer, a container or a security module forbids it"
     )]
     Denied(io::Error),
+    /// The kernel lets us trace the command, but does not tell its system calls.
+    #[error("tracing is denied here (PTRACE_GET_SYSCALL_INFO: {0}): a container forbids it")]
+    NoSyscallInfo(io::Error),
     /// What is mounted at /proc tells nothing of this process, or of another one under its number.
     #[error(
         "/proc does not show the processes of this PID namespace: mount a procfs there (unshare --mount-proc, bwrap --proc)"

@@ -134,6 +134,12 @@ impl Spawned {
             return Err(Error::ForeignProcfs);
         }
         sys::seize(command).map_err(Error::Denied)?;
+        // Without it, no call would be seen. Where it can be had, it fails only because the command runs.
+        if let Err(error) = sys::syscall_stop(command)
+            && error.raw_os_error() != Some(libc::ESRCH)
+        {
+            return Err(Error::NoSyscallInfo(error));
+        }
         seqpacket::send(&socket, GO, None)?;
         Ok(Launching { command, socket })
     }

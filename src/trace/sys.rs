@@ -20,11 +20,12 @@ mod signals;
 pub use descriptors::InheritedFd;
 pub use process::{
     Fork, Tid, descriptor_of, execute, exit_code, exit_now, faccessat_of_nothing, fork, fork_holder,
-    fork_witness, has_own_procfs, io_priority, keep_large_buffers, kill, set_variable, share_one_arena,
-    wait_for_end,
+    fork_witness, has_close_range, has_own_procfs, io_priority, keep_large_buffers, kill, set_variable,
+    share_one_arena, wait_for_end,
 };
 pub use ptrace::{
-    Interrupter, Resume, Stopped, SyscallStop, TraceeMemory, Waited, interrupt, seize, try_wait, wait,
+    Interrupter, Resume, Stopped, SyscallStop, TraceeMemory, Waited, interrupt, read_memory, seize,
+    syscall_stop, try_wait, wait,
 };
 pub use seccomp::{
     Notification, continue_notification, fail_notification, has_no_tracee, install_filter,

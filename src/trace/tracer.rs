@@ -373,8 +373,16 @@ impl<'a, O: Observer> Tracer<'a, O> {
     /// postponed.
     fn syscall_stop(&mut self, tracee: &Stopped, since: Option<Instant>) -> ControlFlow<()> {
         let tid = tracee.tid();
-        // ESRCH: it was killed, as its end will tell.
-        let Ok(stop) = tracee.syscall_stop() else { return ControlFlow::Continue(()) };
+        let stop = match tracee.syscall_stop() {
+            Ok(stop) => stop,
+            Err(error) => {
+                // ESRCH: it was killed, as its end will tell.
+                if error.raw_os_error() != Some(libc::ESRCH) {
+                    gap(self.observer, &format!("ask for the system call of thread {tid}: {error}"));
+                }
+                return ControlFlow::Continue(());
+            }
+        };
         match stop {
             SyscallStop::Entry { arch, number, arguments, filter } => {
                 if self.interception == Interception::Notifications {

@@ -183,7 +183,9 @@ pub fn failed(what: &str) -> impl FnOnce(std::io::Error) -> ToFront {
 
 fn refused(error: trace::Error) -> ToFront {
     match error {
-        trace::Error::Denied(_) | trace::Error::ForeignProcfs => ToFront::Denied(error.to_string()),
+        trace::Error::Denied(_) | trace::Error::NoSyscallInfo(_) | trace::Error::ForeignProcfs => {
+            ToFront::Denied(error.to_string())
+        }
         trace::Error::Os(_) => ToFront::Failed(error.to_string()),
     }
 }

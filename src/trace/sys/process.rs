@@ -121,11 +121,24 @@ fn close_all_but<const N: usize>(kept: [BorrowedFd<'_>; N]) {
 
 /// Closes the descriptors from `first` up to, but not including, `end`.
 fn close_range(first: u32, end: u32) {
-    if first < end {
-        // SAFETY: close_range takes integers only. The callers of `close_all_but` never return to the owners of
-        // these descriptors, and their process has no other thread.
-        unsafe { libc::syscall(libc::SYS_close_range, first, end - 1, 0) };
+    // SAFETY: close_range takes integers only. The callers of `close_all_but` never return to the owners of
+    // these descriptors, and their process has no other thread.
+    if first >= end || unsafe { libc::syscall(libc::SYS_close_range, first, end - 1, 0) } == 0 {
+        return;
     }
+    // A filter that does not know the call.
+    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
+    let open = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    for fd in open.collect::<Vec<_>>().into_iter().filter(|fd| (first..end).contains(fd)) {
+        // SAFETY: close takes an integer only, and as above. The descriptor of the listing is closed already.
+        unsafe { libc::close(fd.cast_signed()) };
+    }
+}
+
+/// Whether close_range works.
+pub fn has_close_range() -> io::Result<()> {
+    // SAFETY: close_range takes integers only, and no descriptor has this number.
+    check(unsafe { libc::syscall(libc::SYS_close_range, u32::MAX, u32::MAX, 0) }).map(drop)
 }
 
 /// Ends this process at once, without running destructors or flushing buffers (_exit(2)).

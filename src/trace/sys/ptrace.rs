@@ -2,10 +2,12 @@
 //! it.
 
 use std::ffi::c_void;
+use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
@@ -149,6 +151,38 @@ pub enum SyscallStop {
     None,
 }
 
+/// Asks where in a syscall a tracee is (PTRACE_GET_SYSCALL_INFO, Linux 5.3); ESRCH unless it is in ptrace-stop.
+pub fn syscall_stop(tid: Tid) -> io::Result<SyscallStop> {
+    let mut info = MaybeUninit::<libc::ptrace_syscall_info>::zeroed();
+    // SAFETY: the kernel writes at most the size that we pass.
+    check(unsafe {
+        libc::ptrace(
+            libc::PTRACE_GET_SYSCALL_INFO,
+            tid.0,
+            size_of::<libc::ptrace_syscall_info>(),
+            info.as_mut_ptr(),
+        )
+    })?;
+    // SAFETY: all-zeroes is valid, and the kernel filled a prefix.
+    let info = unsafe { info.assume_init() };
+    Ok(match info.op {
+        libc::PTRACE_SYSCALL_INFO_ENTRY | libc::PTRACE_SYSCALL_INFO_SECCOMP => {
+            // SAFETY: `entry` is the union's arm for this op, and a prefix of `seccomp`.
+            let entry = unsafe { info.u.entry };
+            // SAFETY: any bytes are valid for the arm, and it is used for its own op alone.
+            let data = unsafe { info.u.seccomp }.ret_data;
+            let filter = (info.op == libc::PTRACE_SYSCALL_INFO_SECCOMP).then_some(data);
+            SyscallStop::Entry { arch: info.arch, number: entry.nr, arguments: entry.args, filter }
+        }
+        libc::PTRACE_SYSCALL_INFO_EXIT => {
+            // SAFETY: `exit` is the union's arm for this op.
+            let exit = unsafe { info.u.exit };
+            SyscallStop::Exit { result: exit.sval }
+        }
+        _ => SyscallStop::None,
+    })
+}
+
 /// A tracee in ptrace-stop, as waitpid reported it. Resuming consumes it, so a tracee is resumed once.
 ///
 /// A request fails with ESRCH if the tracee was killed meanwhile. Only the thread that traces may make
@@ -197,36 +231,9 @@ impl Stopped {
         i32::try_from(message).map(Tid).map_err(io::Error::other)
     }
 
-    /// Asks where in a syscall it is (PTRACE_GET_SYSCALL_INFO, Linux 5.3).
+    /// Asks where in a syscall it is.
     pub fn syscall_stop(&self) -> io::Result<SyscallStop> {
-        let mut info = MaybeUninit::<libc::ptrace_syscall_info>::zeroed();
-        // SAFETY: the kernel writes at most the size that we pass.
-        check(unsafe {
-            libc::ptrace(
-                libc::PTRACE_GET_SYSCALL_INFO,
-                self.tid.0,
-                size_of::<libc::ptrace_syscall_info>(),
-                info.as_mut_ptr(),
-            )
-        })?;
-        // SAFETY: all-zeroes is valid, and the kernel filled a prefix.
-        let info = unsafe { info.assume_init() };
-        Ok(match info.op {
-            libc::PTRACE_SYSCALL_INFO_ENTRY | libc::PTRACE_SYSCALL_INFO_SECCOMP => {
-                // SAFETY: `entry` is the union's arm for this op, and a prefix of `seccomp`.
-                let entry = unsafe { info.u.entry };
-                // SAFETY: any bytes are valid for the arm, and it is used for its own op alone.
-                let data = unsafe { info.u.seccomp }.ret_data;
-                let filter = (info.op == libc::PTRACE_SYSCALL_INFO_SECCOMP).then_some(data);
-                SyscallStop::Entry { arch: info.arch, number: entry.nr, arguments: entry.args, filter }
-            }
-            libc::PTRACE_SYSCALL_INFO_EXIT => {
-                // SAFETY: `exit` is the union's arm for this op.
-                let exit = unsafe { info.u.exit };
-                SyscallStop::Exit { result: exit.sval }
-            }
-            _ => SyscallStop::None,
-        })
+        syscall_stop(self.tid)
     }
 
     /// Its registers.
@@ -268,19 +275,36 @@ impl Stopped {
 #[derive(Debug, Clone, Copy)]
 pub struct TraceeMemory(pub Tid);
 
+impl TraceeMemory {
+    /// Reads by /proc/TID/mem (proc_pid_mem(5)), since some containers forbid the call and not the file.
+    fn read_file(self, address: u64, into: &mut [u8]) -> Result<usize, Fault> {
+        let memory = File::open(format!("/proc/{}/mem", self.0)).map_err(|_| Fault::Unreadable)?;
+        match memory.read_at(into, address) {
+            Ok(0) => Err(Fault::Gone),
+            Ok(count) => Ok(count),
+            Err(_) => Err(Fault::Unmapped),
+        }
+    }
+}
+
 impl Memory for TraceeMemory {
     fn read(&self, address: RemoteAddr, into: &mut [u8]) -> Result<usize, Fault> {
-        let local = libc::iovec { iov_base: into.as_mut_ptr().cast::<c_void>(), iov_len: into.len() };
         let address = arch::untagged(address.0);
-        let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: into.len() };
-        // SAFETY: `local` is exactly the buffer; the kernel checks the remote side.
-        let count = unsafe { libc::process_vm_readv(self.0.0, &raw const local, 1, &raw const remote, 1, 0) };
-        usize::try_from(count).map_err(|_| match io::Error::last_os_error().raw_os_error() {
-            Some(libc::EFAULT) => Fault::Unmapped,
-            Some(libc::ESRCH) => Fault::Gone,
-            _ => Fault::Unreadable,
+        read_memory(self.0, address, into).or_else(|error| match error.raw_os_error() {
+            Some(libc::EFAULT) => Err(Fault::Unmapped),
+            Some(libc::ESRCH) => Err(Fault::Gone),
+            _ => self.read_file(address, into),
         })
     }
+}
+
+/// Reads memory of a process (process_vm_readv(2)); how many bytes.
+pub fn read_memory(tid: Tid, address: u64, into: &mut [u8]) -> io::Result<usize> {
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast::<c_void>(), iov_len: into.len() };
+    let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: into.len() };
+    // SAFETY: `local` is exactly the buffer; the kernel checks the remote side.
+    let count = unsafe { libc::process_vm_readv(tid.0, &raw const local, 1, &raw const remote, 1, 0) };
+    usize::try_from(count).map_err(|_| io::Error::last_os_error())
 }
 
 /// The signal by which [`Interrupter`] wakes the tracing thread; nothing on Linux sends it.
