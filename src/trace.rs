@@ -17,6 +17,7 @@
 //! - [`question`]: whether this process is recorded already.
 //! - [`shared`]: what the two loops share.
 //! - [`notifications`]: the loop that answers notifications of read-only syscalls, without a ptrace-stop.
+//! - [`trials`]: whether the calls that all of this needs work here.
 //! - [`tracer`]: the loop over waitpid(2) that follows the tree.
 //! - [`sys`]: system calls that have no safe wrapper: the one module with unsafe code.
 
@@ -35,6 +36,7 @@ pub mod shared;
 pub mod sys;
 pub mod syscalls;
 pub mod tracer;
+pub mod trials;
 pub mod wait_status;
 
 mod error;

@@ -9,6 +9,7 @@ mod check;
 mod ci;
 mod day;
 mod git_state;
+mod hosts;
 mod init;
 mod keep;
 mod library;

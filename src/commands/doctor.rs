@@ -1,8 +1,9 @@
 //! `doctor`: proves that commands are recorded, by recording one the way an agent runs it.
 //!
-//! `host.rs` has what all agents have in common, `agent.rs` the settings of one, `probe.rs` the recording.
+//! `calls.rs` tries the system calls that a recording needs, `host.rs` has what else all agents have in common, `agent.rs` the settings of one, `probe.rs` the recording.
 
 mod agent;
+mod calls;
 mod host;
 mod probe;
 
@@ -10,6 +11,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use self::calls::Refused;
 use self::probe::Way;
 use super::asked;
 use super::exit::{Exit, VerbResult};
@@ -98,6 +100,9 @@ struct Check {
     /// The identifier of the recording that was made.
     #[serde(skip_serializing_if = "Option::is_none")]
     recording: Option<String>,
+    /// The system call that does not work, if it is about one.
+    #[serde(flatten)]
+    refused: Option<Refused>,
 }
 
 /// What a check came to.
@@ -113,7 +118,7 @@ enum Verdict {
 
 impl Check {
     fn new(name: &'static str, verdict: Verdict, found: impl Into<String>) -> Check {
-        Check { name, verdict, found: found.into(), advice: None, recording: None }
+        Check { name, verdict, found: found.into(), advice: None, recording: None, refused: None }
     }
 
     fn fine(name: &'static str, found: impl Into<String>) -> Check {
@@ -126,6 +131,10 @@ impl Check {
 
     fn note(name: &'static str, found: impl Into<String>) -> Check {
         Check::new(name, Verdict::Note, found)
+    }
+
+    fn wrong(self) -> Check {
+        Check { verdict: Verdict::Finding, ..self }
     }
 
     fn advise(self, advice: impl Into<String>) -> Check {

@@ -31,6 +31,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use rustix::io::Errno;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::exit::Exit;
@@ -144,7 +146,7 @@ fn run_program(
             messages.has_begun(id.get(..ID_LENGTH).unwrap_or_default());
             (front.run(), Some(directory))
         }
-        Err(why) => (Ending::Failed(why), None),
+        Err(why) => (Ending::Denied(why), None),
     };
     if let (Ending::Lost(held), Some(directory)) = (&mut ending, directory) {
         let mut held = std::mem::take(held);
@@ -267,6 +269,8 @@ fn start<'m>(
     messages: &'m Messages,
 ) -> Result<(Front<'m>, SnapshotDir), String> {
     let failed = |error: io::Error| format!("start the recording: {error}");
+    let no_statx = |error: Errno| format!("nothing can be recorded without statx(2): {error}");
+    statx(CWD, "/", AtFlags::empty(), StatxFlags::INO).map_err(no_statx)?;
     let wanted = match setup.options.mechanism {
         cli::Mechanism::Auto => Interception::Notifications,
         cli::Mechanism::Stops => Interception::Stops,

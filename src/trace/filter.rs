@@ -74,6 +74,11 @@ pub fn program(actions: Actions, pass: u64, descriptors: &[u32]) -> Vec<Instruct
     program
 }
 
+/// The program that lets everything pass.
+pub fn allow_all() -> [Instruction; 1] {
+    [ret(libc::SECCOMP_RET_ALLOW)]
+}
+
 /// Stops calls that have one of these descriptors in a register; the number stays in the accumulator.
 fn watch(watched: &[u32]) -> Vec<Instruction> {
     let near = |distance: usize| u8::try_from(distance).expect("few calls and few descriptors");

@@ -1,12 +1,11 @@
 //! What all agents have in common: our shell, whether the kernel lets us trace, privileges, the library.
 
-use std::env::consts::ARCH;
 use std::fs::{self, File};
 use std::path::Path;
 
 use indicatif::BinaryBytes;
 
-use super::Check;
+use super::{Check, calls};
 use crate::agents::error::shown;
 use crate::agents::installed::ProgramCopy;
 use crate::agents::{PROGRAM, Surroundings};
@@ -17,11 +16,9 @@ use crate::library::{Library, Place};
 use crate::observe::policy::ignore::Environment;
 use crate::snapshot::layout::room_in;
 use crate::snapshot::printable;
-use crate::trace::launch::has_notifications;
 use crate::trace::proc_status::ProcStatus;
 use crate::trace::question::is_recorded;
-use crate::trace::sys::Tid;
-use crate::trace::sys::arch::CAN_FORCE_RESTART;
+use crate::trace::sys::{Tid, has_own_procfs};
 
 /// The capability that ptrace(2) asks for where Yama wants one.
 const CAP_SYS_PTRACE: u32 = 19;
@@ -33,9 +30,11 @@ pub fn checks() -> Vec<Check> {
     let mut checks = vec![shell()];
     checks.extend(copy());
     checks.extend(switched_off());
-    checks.push(kernel());
-    checks.extend(outer_tracer(line("TracerPid:")));
-    checks.extend(yama(line("CapEff:")));
+    let obstacle = outer_tracer(line("TracerPid:")).or_else(|| yama(line("CapEff:"))).or_else(procfs);
+    let root = Place::of_this_user().root;
+    let nearest = root.ancestors().find(|above| above.is_dir());
+    checks.extend(calls::checks(obstacle.is_none(), nearest));
+    checks.extend(obstacle);
     checks.extend(configuration());
     let config = Config::load(&Environment::from_process(b"/")).unwrap_or_default();
     checks.extend(privileges(line("NoNewPrivs:"), &config));
@@ -74,18 +73,6 @@ fn switched_off() -> Option<Check> {
     })
 }
 
-fn kernel() -> Check {
-    let name = rustix::system::uname();
-    let release = printable(name.release().to_bytes()).into_owned();
-    if has_notifications() {
-        return Check::fine("kernel", format!("Linux {release}: read-only calls by seccomp notification"));
-    }
-    if !CAN_FORCE_RESTART {
-        return Check::fine("kernel", format!("Linux {release} on {ARCH}: a ptrace stop at each call"));
-    }
-    Check::note("kernel", format!("Linux {release}: a ptrace stop at each call; 6.6 and newer is faster"))
-}
-
 /// A process has one tracer, so what is traced already can't be recorded.
 fn outer_tracer(tracer: Option<&str>) -> Option<Check> {
     if is_recorded() {
@@ -103,6 +90,13 @@ fn outer_tracer(tracer: Option<&str>) -> Option<Check> {
         format!("process {tracer} ({comm}) traces this one, so that it can't be recorded again"),
         "run this outside of recorded commands and debuggers",
     ))
+}
+
+/// What a recording reads of its processes is read there.
+fn procfs() -> Option<Check> {
+    let advice = "mount a procfs there: unshare --mount-proc, bwrap --proc /proc";
+    let found = "/proc does not show the processes of this PID namespace";
+    (!has_own_procfs()).then(|| Check::finding("procfs", found, advice))
 }
 
 fn yama(capabilities: Option<&str>) -> Option<Check> {

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::sync::LazyLock;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
+use rustix::io::Errno;
 
 use super::changes::{Located, OwnCall, Pending};
 use super::effects::meaning;
@@ -62,9 +63,18 @@ static IS_OUR_EXE: LazyLock<bool> = LazyLock::new(|| {
 
 /// The identity of the program at `path`; none where there is none.
 pub fn identity_of(path: impl rustix::path::Arg) -> Option<ProgramIdentity> {
+    let path = path.into_c_str().ok()?;
     // No filesystem is asked: the process that executes the program may be the one that serves it.
     let flags = AtFlags::STATX_DONT_SYNC;
-    let program = statx(CWD, path, flags, StatxFlags::INO | StatxFlags::UID).ok()?;
+    let program = match statx(CWD, &*path, flags, StatxFlags::INO | StatxFlags::UID) {
+        Ok(program) => program,
+        // Nothing is recorded then, and a shell of ours must find the real one all the same.
+        Err(Errno::NOSYS) => {
+            let stat = rustix::fs::stat(&*path).ok()?;
+            return Some(ProgramIdentity { dev: stat.st_dev, ino: stat.st_ino, owner: stat.st_uid });
+        }
+        Err(_) => return None,
+    };
     let dev = makedev(program.stx_dev_major, program.stx_dev_minor);
     Some(ProgramIdentity { dev, ino: program.stx_ino, owner: program.stx_uid })
 }
