@@ -382,9 +382,10 @@ fn doctor_names_the_call_that_a_filter_forbids() {
 }
 
 #[test]
-fn shell_says_once_in_a_session_which_call_is_missing() {
+fn command_runs_unrecorded_if_asked_where_a_call_is_missing_and_a_shell_says_so_once() {
     for (rule, word) in [
-        ("ENOSYS=pidfd_open", "Function not implemented"),
+        ("ENOSYS=pidfd_open", "pidfd_open: Function not implemented"),
+        ("EPERM=eventfd2", "eventfd: Operation not permitted"),
         ("EPERM=ptrace:16902", "PTRACE_SEIZE"),
         ("EPERM=ptrace:16910", "PTRACE_GET_SYSCALL_INFO"),
         ("EPERM=socketpair", "Operation not permitted"),
@@ -410,5 +411,18 @@ fn shell_says_once_in_a_session_which_call_is_missing() {
         assert!(said.contains(word) && said.ends_with("; the command runs unrecorded\n"), "{rule}: {said}");
         assert_eq!(said.lines().count(), 1, "{rule}: {said}");
         assert_eq!(stderr(&second), "", "{rule}");
+        for (unavailable, printed, status) in [("fail", "", 125), ("run", "ran\n", 3)] {
+            let mut command = place.program(program("seal"));
+            command.arg(rule).arg(place.executable(BINARY.as_ref())).arg("--snapshot-dir").arg(&place.out);
+            command.args(["--if-unavailable", unavailable, "sh", "-c", "echo ran; exit 3"]);
+            let output = command.output().unwrap();
+            assert_eq!(output.stdout, printed.as_bytes(), "{rule}: {output:?}");
+            assert_eq!(output.status.code(), Some(status), "{rule}: {output:?}");
+            assert!(
+                stderr(&output).contains(word) && stderr(&output).lines().count() == 1,
+                "{rule}: {output:?}"
+            );
+            assert!(!place.out.exists(), "{rule}: {unavailable}");
+        }
     }
 }

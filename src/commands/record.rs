@@ -268,7 +268,7 @@ fn start<'m>(
     recalling: Option<&mut Recalling>,
     messages: &'m Messages,
 ) -> Result<(Front<'m>, SnapshotDir), String> {
-    let failed = |error: io::Error| format!("start the recording: {error}");
+    let failed = |call: &'static str| move |error: io::Error| format!("start the recording: {call}: {error}");
     let no_statx = |error: Errno| format!("nothing can be recorded without statx(2): {error}");
     statx(CWD, "/", AtFlags::empty(), StatxFlags::INO).map_err(no_statx)?;
     let wanted = match setup.options.mechanism {
@@ -281,15 +281,17 @@ fn start<'m>(
     let wanted = InterceptionOptions { interception: wanted, for_recall, descriptors: &descriptors };
     let launch = || launch::spawn(&setup.program, wanted);
     let spawned = match recalling {
-        Some(recalling) => recalling.with_pipes(launch).map_err(failed)?,
+        Some(recalling) => recalling.with_pipes(launch).map_err(failed("pipe"))?,
         None => launch(),
     };
     let spawned = spawned.map_err(|error| error.to_string())?;
     let command = spawned.command;
-    let signals = sys::signal_descriptor().map_err(failed)?;
-    let front = pidfd_open(getpid(), PidfdFlags::empty()).map_err(|error| failed(error.into()))?;
-    let handover = Handover { front, spawned, signals: signals.try_clone().map_err(failed)? };
-    let (channel, held, setup, directory) = tracing::start(setup, directory, handover).map_err(failed)?;
+    let signals = sys::signal_descriptor().map_err(failed("signalfd"))?;
+    let front = pidfd_open(getpid(), PidfdFlags::empty()).map_err(io::Error::from);
+    let front = front.map_err(failed("pidfd_open"))?;
+    let handover = Handover { front, spawned, signals: signals.try_clone().map_err(failed("dup"))? };
+    let (channel, held, setup, directory) =
+        tracing::start(setup, directory, handover).map_err(failed("fork"))?;
     let Setup { options, inherited, .. } = setup;
     let front =
         Front::new(channel, held, command, signals, options.survivors, messages, inherited.descriptors);

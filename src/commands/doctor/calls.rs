@@ -195,7 +195,7 @@ impl Host {
     }
 }
 
-/// Tries all of them; `is_traceable` says that nothing else is known to be in the way of ptrace, and the library is in
+/// Tries all of them, but few unless `is_traceable`: something else is known to be in the way of ptrace. The library is in
 /// `directory`.
 pub fn checks(is_traceable: bool, directory: Option<&Path>) -> Vec<Check> {
     let host = Host::of_this_process();
@@ -216,6 +216,9 @@ pub fn checks(is_traceable: bool, directory: Option<&Path>) -> Vec<Check> {
             let check = host.refused(call.name, &error, call.since, call.without);
             checks.push(if call.without.is_none() { check.wrong() } else { check });
         }
+    }
+    if !is_traceable {
+        return checks;
     }
     checks.extend(directory.into_iter().flat_map(|directory| in_library(&host, directory)));
     if checks.is_empty() {

@@ -70,7 +70,7 @@ pub fn start(
             match sys::fork() {
                 Ok(Fork::Child) => run(setup, directory, theirs, duplicates, handover),
                 Ok(Fork::Parent(_)) => {}
-                Err(error) => theirs.send(&ToFront::Failed(format!("start the recording: {error}"))),
+                Err(error) => theirs.send(&ToFront::Failed(format!("start the recording: fork: {error}"))),
             }
             sys::exit_now(0)
         }
@@ -181,6 +181,11 @@ pub fn failed(what: &str) -> impl FnOnce(std::io::Error) -> ToFront {
     move |error| ToFront::Failed(format!("{what}: {error}"))
 }
 
+/// The same of one by which the system denies a recording.
+fn denied(what: &str) -> impl FnOnce(std::io::Error) -> ToFront {
+    move |error| ToFront::Denied(format!("{what}: {error}"))
+}
+
 fn refused(error: trace::Error) -> ToFront {
     match error {
         trace::Error::Denied(_) | trace::Error::NoSyscallInfo(_) | trace::Error::ForeignProcfs => {
@@ -202,11 +207,11 @@ where
     O: Observer<Pending: Send> + Send + Sync + 'static,
 {
     let mut launched = launching.installed().map_err(refused)?;
-    let shared = Arc::new(Shared::new().map_err(failed("start the recording"))?);
+    let shared = Arc::new(Shared::new().map_err(denied("start the recording: eventfd"))?);
     if let Some(listener) = launched.listener.take() {
         // The front keeps it open, too: without any holder the kernel fails waiting calls with ENOSYS.
         channel.send_with(&ToFront::Launched, Some(listener.as_fd()));
-        let interrupter = Interrupter::of_this_thread().map_err(failed("prepare to interrupt"))?;
+        let interrupter = Interrupter::of_this_thread().map_err(denied("prepare to interrupt"))?;
         let answering = (listener, Arc::clone(&shared), Mutex::new(interrupter), Arc::clone(observer));
         let answering = Arc::new(answering);
         let wanted =
@@ -220,7 +225,7 @@ where
             });
             // One is enough.
             if let (Err(error), 0) = (started, number) {
-                return Err(failed("start the notification thread")(error));
+                return Err(denied("start the notification thread")(error));
             }
         }
     } else {
