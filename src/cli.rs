@@ -179,9 +179,21 @@ pub struct PolicyRules {
     /// Report changes of these paths (repeatable)
     #[arg(long, value_name = "GLOB")]
     pub deny_write: Vec<OsString>,
+    /// Report every read, listing and execution but those of these paths, such as @workspace, @system (repeatable)
+    #[arg(long, value_name = "GLOB")]
+    pub allow_read: Vec<OsString>,
     /// Report that files at these paths, such as @secrets, were read or executed (repeatable)
     #[arg(long, value_name = "GLOB")]
     pub deny_read: Vec<OsString>,
+    /// Report every execution but those of these programs: a path, or a name from $PATH (repeatable)
+    #[arg(long, value_name = "GLOB")]
+    pub allow_exec: Vec<OsString>,
+    /// Report executions of these programs: a path, or a name, wherever it is (repeatable)
+    #[arg(long, value_name = "GLOB")]
+    pub deny_exec: Vec<OsString>,
+    /// Report uses of every socket address but these, those of AF_UNIX and netlink (repeatable)
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub allow_net: Vec<OsString>,
     /// Report uses of these socket addresses: an address or network, localhost, :PORT, unix:GLOB; without a value, of
     /// all but AF_UNIX and netlink (repeatable)
     #[arg(
@@ -192,7 +204,10 @@ pub struct PolicyRules {
         default_missing_value = "*"
     )]
     pub deny_net: Vec<OsString>,
-    /// Take rules from a TOML file, too, whose keys are allow-write, deny-write, deny-read and deny-net
+    /// Report uses of every AF_UNIX socket but these: a path, or @ and an abstract name (repeatable)
+    #[arg(long, value_name = "GLOB")]
+    pub allow_unix: Vec<OsString>,
+    /// Take rules from a TOML file, too, whose keys are the names of these options
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
 }
@@ -200,7 +215,17 @@ pub struct PolicyRules {
 impl PolicyRules {
     /// Whether there are any.
     pub fn is_given(&self) -> bool {
-        let lists = [&self.allow_write, &self.deny_write, &self.deny_read, &self.deny_net];
+        let lists = [
+            &self.allow_write,
+            &self.deny_write,
+            &self.allow_read,
+            &self.deny_read,
+            &self.allow_exec,
+            &self.deny_exec,
+            &self.allow_net,
+            &self.deny_net,
+            &self.allow_unix,
+        ];
         self.policy.is_some() || lists.iter().any(|list| !list.is_empty())
     }
 }

@@ -1,16 +1,20 @@
-//! Judges a finished recording by a user's rules: which paths may be written and read, which addresses contacted.
+//! Judges a finished recording by a user's rules: which paths may be written, read and executed, which addresses contacted.
 //!
-//! Pure but for the content of a file that decides whether it is a secret. Prints nothing.
+//! Pure but for what the caller tells of live files. Prints nothing.
 //!
 //! - `rules.rs`: the rules as given, and what they mean for one recording.
-//! - `glob.rs`: patterns of paths; `net.rs`: patterns of addresses.
-//! - `judge.rs`: what a recording did that they forbid; `names.rs`: by which other names.
+//! - `patterns.rs`: patterns of paths as written; `glob.rs`: what they come to; `net.rs`: patterns of addresses.
+//! - `judge.rs`: what a recording did that they forbid; `programs.rs`: what it executed; `names.rs`: by which other names.
+//! - `left_out.rs`: what rules of omission left out of it.
 
 mod glob;
 mod judge;
+mod left_out;
 mod names;
 mod net;
+mod patterns;
+mod programs;
 mod rules;
 
-pub use judge::{Finding, FindingSubject, PolicyReport, PolicyVerdict, judge};
-pub use rules::{CompiledPolicy, PolicyPlaces, RuleWord, RuleWords};
+pub use judge::{Files, Finding, FindingSubject, PolicyReport, PolicyVerdict, judge};
+pub use rules::{CompiledPolicy, Decision, PathUseKind, PolicyPlaces, RuleWord, RuleWords};

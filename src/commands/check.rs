@@ -24,7 +24,8 @@ use crate::cli::PolicyCheck;
 use crate::fs;
 use crate::library::ID_LENGTH;
 use crate::policy::{
-    CompiledPolicy, Finding, FindingSubject, PolicyPlaces, PolicyReport, PolicyVerdict, RuleWords, judge,
+    CompiledPolicy, Files, Finding, FindingSubject, PolicyPlaces, PolicyReport, PolicyVerdict, RuleWords,
+    judge,
 };
 use crate::snapshot::secrets::{ContentSign, LIMIT, has_sign, recorded_sign};
 use crate::snapshot::source::Contents;
@@ -37,8 +38,8 @@ pub fn run(args: &PolicyCheck, console: &mut Console) -> VerbResult {
     let words = rule_words(&args.rules).map_err(UsageError)?;
     if words.is_empty() {
         return Err(UsageError(
-            "check needs a rule: --allow-write GLOB, --deny-write GLOB, --deny-read GLOB, --deny-net[=HOST[:PORT]], or \
-             --policy FILE"
+            "check needs a rule: --allow-write GLOB, --deny-write GLOB, the same with read and exec, --allow-net HOST[:PORT], \
+             --deny-net[=HOST[:PORT]], --allow-unix GLOB, or --policy FILE"
                 .to_owned(),
         )
         .into());
@@ -84,7 +85,7 @@ impl<'a> Judged<'a> {
         }
         let policy = places(header).and_then(|places| compiled(words, &places)).map_err(UsageError)?;
         let contents = Contents::new(snapshot);
-        let report = judge(snapshot, &policy, &|record, sign| may_have(record, &contents, sign));
+        let report = judge(snapshot, &policy, &Live { contents });
         Ok(Judged { header, verdict: report.verdict(allow_incomplete), report })
     }
 }
@@ -113,6 +114,14 @@ pub fn compiled(words: &RuleWords, places: &PolicyPlaces) -> Result<CompiledPoli
     Ok(CompiledPolicy::new(words, places, &resolved)?.of_files(&state_of))
 }
 
+/// The directories of `$PATH`.
+pub fn search_path() -> Vec<Vec<u8>> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let directories =
+        std::env::split_paths(&path).map(|directory| directory.into_os_string().into_encoded_bytes());
+    directories.filter(|directory| directory.starts_with(b"/")).collect()
+}
+
 /// What is at a path now.
 fn state_of(path: &[u8]) -> Option<Present> {
     let stat = fs::lstat(path).ok().flatten()?;
@@ -124,7 +133,7 @@ pub fn judged(snapshot: &Snapshot, policy: &CompiledPolicy) -> (Vec<String>, Pol
     /// How many findings are told.
     const TOLD: usize = 20;
     let contents = Contents::new(snapshot);
-    let report = judge(snapshot, policy, &|record, sign| may_have(record, &contents, sign));
+    let report = judge(snapshot, policy, &Live { contents });
     let header = snapshot.header();
     let findings = &report.findings;
     let mut lines: Vec<String> =
@@ -144,10 +153,30 @@ pub fn judged(snapshot: &Snapshot, policy: &CompiledPolicy) -> (Vec<String>, Pol
     (lines, report.verdict(false))
 }
 
+/// The live files, and the contents that the recording has.
+struct Live<'a> {
+    contents: Contents<'a>,
+}
+
+impl Files for Live<'_> {
+    fn has(&self, record: &FileRecord, sign: ContentSign) -> bool {
+        may_have(record, &self.contents, sign)
+    }
+
+    fn state(&self, path: &[u8]) -> Option<Present> {
+        state_of(path)
+    }
+
+    fn resolved(&self, path: &[u8]) -> Vec<u8> {
+        resolved(path)
+    }
+}
+
 /// The places of a recording. Earlier versions did not record the working tree: where it is not known, the workspace is
 /// the start directory, since a repository may be one that the command has made.
 fn places(header: &Header) -> Result<PolicyPlaces, String> {
-    let mut places = PolicyPlaces { secrets: config::secrets()?, ..PolicyPlaces::of(header) };
+    let mut places =
+        PolicyPlaces { secrets: config::secrets()?, programs: search_path(), ..PolicyPlaces::of(header) };
     if places.home.is_none() && header.uid == rustix::process::geteuid().as_raw() {
         places.home = std::env::var_os("HOME").map(std::ffi::OsString::into_encoded_bytes);
     }

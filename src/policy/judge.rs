@@ -1,18 +1,17 @@
 //! What a recording did that rules forbid.
 //!
-//! Neighbour: `rules.rs` has the rules.
+//! Neighbours: `rules.rs` has the rules, `programs.rs` judges what was executed, `left_out.rs` what is not recorded.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::names::FileNames;
-use super::rules::{CompiledPolicy, PathRule, PolicyPlaces, RuleWord};
-use crate::git::below;
+use super::rules::{CompiledPolicy, Decision, PathUseKind, RuleWord};
+use super::{left_out, programs};
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::compare::LinkedFile;
 use crate::snapshot::secrets::ContentSign;
 use crate::snapshot::{
-    FileRecord, FileType, Header, LeftOutChange, NetworkUse, Operation, Operations, Present, Snapshot, State,
-    Suppressed, WarningKind,
+    FileRecord, FileType, Header, NetworkUse, Operation, Operations, Present, Snapshot, State, WarningKind,
 };
 
 /// What a policy comes to.
@@ -40,7 +39,7 @@ impl PolicyVerdict {
 /// Something that a rule forbids.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The rule; `AllowWrite` if none of those matches.
+    /// The rule; one that allows if none of those matches.
     pub word: RuleWord,
     /// The rule as given, if it is one that denies.
     pub text: Option<Vec<u8>>,
@@ -114,14 +113,19 @@ impl PolicyReport {
     }
 }
 
-/// Judges a recording. `has` tells whether the content of a file has what makes it a secret.
-pub fn judge(
-    snapshot: &Snapshot,
-    policy: &CompiledPolicy,
-    has: &dyn Fn(&FileRecord, ContentSign) -> bool,
-) -> PolicyReport {
+/// What a recording need not tell of files.
+pub trait Files {
+    /// Whether the content of a record's file has what makes it a secret.
+    fn has(&self, record: &FileRecord, sign: ContentSign) -> bool;
+    /// What is at a path now.
+    fn state(&self, path: &[u8]) -> Option<Present>;
+    /// Where a path leads now.
+    fn resolved(&self, path: &[u8]) -> Vec<u8>;
+}
+
+/// Judges a recording.
+pub fn judge(snapshot: &Snapshot, policy: &CompiledPolicy, live: &dyn Files) -> PolicyReport {
     let header = snapshot.header();
-    let writes = Writes { policy };
     let mut by_path: BTreeMap<(Vec<u8>, bool), Vec<Finding>> = BTreeMap::new();
     let mut add = |finding: Finding| {
         let is_beneath = matches!(finding.subject, FindingSubject::Beneath { .. });
@@ -143,40 +147,35 @@ pub fn judge(
             _ => (operations, record),
         };
         if !operations.is_empty()
-            && let Some((word, text)) = writes.forbid(&record.path)
+            && let Some((word, text)) = forbids_writing(policy, &record.path)
         {
             let through = through.filter(|_| !std::ptr::eq(by, record)).map(|other| other.path.clone());
             add(finding_of(record, word, text, operations, through, by));
         }
-        let reads = reads_of(record);
-        let others = if reads.is_empty() || policy.deny_read.is_empty() {
-            Vec::new()
-        } else {
-            names.others(&record.path)
-        };
-        for name in std::iter::once(record.path.as_slice()).chain(others).filter(|_| !reads.is_empty()) {
-            if let Some(rule) = policy.forbids_reading(name, record, has) {
-                add(by_name(name, RuleWord::DenyRead, Some(rule.text.clone()), reads, record));
-            }
+        for (name, operations, (word, text)) in forbidden_reads(record, policy, &names, live) {
+            add(by_name(name, word, text, operations, record));
         }
         let content = Operations::from(Operation::Write).with(Operation::Metadata);
         let changes = changes_of(record).intersection(content);
         if !changes.is_empty() {
             for name in names.changed_by_rule(&record.path) {
-                if let Some((word, text)) = writes.forbid(name) {
+                if let Some((word, text)) = forbids_writing(policy, name) {
                     add(by_name(name, word, text, changes, record));
                 }
             }
             unknown.extend(unknown_names(record, policy, &names));
         }
     }
+    for finding in programs::judge(snapshot, policy, &names, live) {
+        add(finding);
+    }
     let mut somewhere = Vec::new();
     for rule in &header.suppressed {
-        for change in left_out_changes(rule) {
+        for change in left_out::changes(rule) {
             let forbidden = if change.beneath {
-                writes.may_forbid_beneath(&change.path)
+                policy.decide_beneath(PathUseKind::Write, &change.path).forbidden()
             } else {
-                writes.forbid(&change.path)
+                forbids_writing(policy, &change.path)
             };
             let Some((word, text)) = forbidden else { continue };
             let (path, left_out_by) = (change.path, rule.rule.clone());
@@ -192,7 +191,9 @@ pub fn judge(
         }
         let has_unlisted =
             rule.changes_cut || rule.changes.is_none() && rule.writes > 0 && rule.changed.is_empty();
-        if has_unlisted && let Some((word, text)) = writes.may_forbid_beneath(b"/") {
+        if has_unlisted
+            && let Some((word, text)) = policy.decide_beneath(PathUseKind::Write, b"/").forbidden()
+        {
             let subject = FindingSubject::Somewhere { left_out_by: rule.rule.clone() };
             somewhere.push(Finding { word, text, subject, processes: Vec::new() });
         }
@@ -201,44 +202,17 @@ pub fn judge(
     findings.append(&mut somewhere);
     findings.extend(addresses(header, policy));
     let mut report = PolicyReport { findings, unknown, notes: Vec::new() };
-    judge_left_out_reads(header, policy, &mut report);
+    left_out::judge_reads(header, policy, live, &mut report);
     report
 }
 
-/// The rules about writing.
-struct Writes<'a> {
-    policy: &'a CompiledPolicy,
+/// Why a path may not be changed. By its name alone: what is changed may be a private key.
+fn forbids_writing(policy: &CompiledPolicy, path: &[u8]) -> Option<Forbidden> {
+    policy.decide(PathUseKind::Write, path, &|sign| sign != ContentSign::Key).forbidden()
 }
 
 /// The word of a rule, and the rule that denies.
-type Forbidden = (RuleWord, Option<Vec<u8>>);
-
-impl Writes<'_> {
-    /// Why a path may not be changed.
-    fn forbid(&self, path: &[u8]) -> Option<Forbidden> {
-        // By its name alone: what is changed may be a private key.
-        let matches = |rule: &&PathRule| rule.matches(path, |sign| sign != ContentSign::Key);
-        self.forbidden(matches, |rule| rule.matches(path, |_| false))
-    }
-
-    /// Why something beneath a directory may not be changed.
-    fn may_forbid_beneath(&self, directory: &[u8]) -> Option<Forbidden> {
-        self.forbidden(|rule| rule.may_match_beneath(directory), |rule| rule.matches_all_beneath(directory))
-    }
-
-    fn forbidden(
-        &self,
-        denies: impl FnMut(&&PathRule) -> bool,
-        allows: impl FnMut(&PathRule) -> bool,
-    ) -> Option<Forbidden> {
-        let CompiledPolicy { allow_write, deny_write, .. } = self.policy;
-        if let Some(rule) = deny_write.iter().find(denies) {
-            return Some((RuleWord::DenyWrite, Some(rule.text.clone())));
-        }
-        let is_allowed = allow_write.is_empty() || allow_write.iter().any(allows);
-        (!is_allowed).then_some((RuleWord::AllowWrite, None))
-    }
-}
+pub(super) type Forbidden = (RuleWord, Option<Vec<u8>>);
 
 fn finding_of(
     record: &FileRecord,
@@ -293,7 +267,7 @@ fn unknown_names(record: &FileRecord, policy: &CompiledPolicy, names: &FileNames
         return None;
     }
     let (path, known) = (String::from_utf8_lossy(&record.path), names.known_before(file));
-    if !policy.allow_write.is_empty() && file.nlink > known {
+    if policy.has(RuleWord::AllowWrite) && file.nlink > known {
         let nlink = file.nlink;
         Some(format!(
             "{path} has {nlink} names, of which {known} are known: another may be one that is not allowed"
@@ -325,9 +299,38 @@ fn changes_of(record: &FileRecord) -> Operations {
     if is_passed_through { Operations::NONE } else { changes }
 }
 
-/// How the command read the content of the file of a record; empty if it did not.
-fn reads_of(record: &FileRecord) -> Operations {
-    record.operations.intersection(Operations::from(Operation::Read).with(Operation::Execute))
+/// The reads of a record that are forbidden, by which name of the file: those of the content, and where rules allow reading,
+/// also the listings of a directory.
+fn forbidden_reads<'a>(
+    record: &'a FileRecord,
+    policy: &CompiledPolicy,
+    names: &FileNames<'a>,
+    live: &dyn Files,
+) -> Vec<(&'a [u8], Operations, Forbidden)> {
+    let content = Operations::from(Operation::Read).with(Operation::Execute);
+    let reads = record.operations.intersection(content);
+    // Whoever started the recording has chosen the file.
+    let looks = match record.is_inherited_alone() {
+        true => Operations::NONE,
+        false => record.operations.intersection(content.with(Operation::Directory)),
+    };
+    if !policy.forbids_reading_any() || reads.is_empty() && looks.is_empty() {
+        return Vec::new();
+    }
+    let own = std::iter::once((record.path.as_slice(), true));
+    let others = names.others(&record.path).into_iter();
+    let others = others.map(|name| (name, names.is_from_before(name, &record.path)));
+    let forbidden = own.chain(others).filter_map(|(name, is_from_before)| {
+        match policy.decide(PathUseKind::Read, name, &|sign| live.has(record, sign)) {
+            Decision::Denied(word, text) if !reads.is_empty() => Some((name, reads, (word, Some(text)))),
+            // A name that the file got later is not one by which it was found.
+            Decision::NotAllowed(word) if !looks.is_empty() && is_from_before => {
+                Some((name, looks, (word, None)))
+            }
+            _ => None,
+        }
+    });
+    forbidden.collect()
 }
 
 /// The records of files that were changed through another of their names only, by path, with the record of that name.
@@ -352,27 +355,13 @@ fn changed_through(files: &[FileRecord]) -> HashMap<&[u8], &FileRecord> {
     through.collect()
 }
 
-/// The changes that a rule left out; those of an earlier version by the topmost paths.
-fn left_out_changes(rule: &Suppressed) -> Vec<LeftOutChange> {
-    rule.changes.clone().unwrap_or_else(|| {
-        let beneath = rule.changed.iter().map(|path| LeftOutChange {
-            path: path.clone(),
-            beneath: true,
-            operations: Operations::NONE,
-            process: 0,
-        });
-        beneath.collect()
-    })
-}
-
 /// The forbidden uses of addresses, those of one address by several processes as one.
 fn addresses(header: &Header, policy: &CompiledPolicy) -> Vec<Finding> {
     let mut found: BTreeMap<_, (Finding, BTreeSet<u32>)> = BTreeMap::new();
     for used in &header.network {
-        let Some(text) = policy.forbids_address(used) else { continue };
+        let Some((word, text)) = policy.decide_address(used).forbidden() else { continue };
         let entry = found.entry((&used.address, used.operation)).or_insert_with(|| {
             let subject = FindingSubject::Address(NetworkUse { count: 0, ..used.clone() });
-            let (word, text) = (RuleWord::DenyNet, Some(text.to_vec()));
             (Finding { word, text, subject, processes: Vec::new() }, BTreeSet::new())
         });
         entry.1.insert(used.process);
@@ -402,60 +391,4 @@ fn gaps(header: &Header) -> Vec<String> {
         gaps.push("the recording is incomplete".to_owned());
     }
     gaps
-}
-
-/// Tells of reads that rules left out: as a gap, if a rule is about a place that is left out as a whole.
-fn judge_left_out_reads(header: &Header, policy: &CompiledPolicy, report: &mut PolicyReport) {
-    if policy.deny_read.is_empty() {
-        return;
-    }
-    let places = PolicyPlaces::of(header);
-    let mut left_out = Vec::new();
-    for rule in header.suppressed.iter().filter(|rule| rule.reads > 0) {
-        let region = region(&rule.rule, &places);
-        let denied = policy.deny_read.iter().find(|denied| is_about(denied, &rule.rule, region.as_deref()));
-        match denied {
-            Some(denied) => report.unknown.push(format!(
-                "deny-read {} is about what the rule {} left out of the recording, {} reads",
-                String::from_utf8_lossy(&denied.text),
-                rule.rule,
-                rule.reads
-            )),
-            None if may_be_beneath(policy, region.as_deref()) => left_out.push(rule.rule.as_str()),
-            None => {}
-        }
-    }
-    if !left_out.is_empty() {
-        report.notes.push(format!(
-            "deny-read does not judge reads that these rules left out of the recording: {}",
-            left_out.join(", ")
-        ));
-    }
-}
-
-/// Whether a rule names something in the place that a rule of omission covers.
-fn is_about(denied: &PathRule, omission: &str, region: Option<&[u8]>) -> bool {
-    let super::rules::PathMatch::Globs(globs) = &denied.paths else { return false };
-    globs.iter().any(|glob| match region {
-        Some(region) => below(glob.prefix(), region).is_some(),
-        None => omission == ".git" && glob.prefix().split(|byte| *byte == b'/').any(|name| name == b".git"),
-    })
-}
-
-/// Whether a rule about reading may be about something in the place that a rule of omission covers.
-fn may_be_beneath(policy: &CompiledPolicy, region: Option<&[u8]>) -> bool {
-    policy.deny_read.iter().any(|rule| region.is_none_or(|region| rule.may_match_beneath(region)))
-}
-
-/// The path that a rule of omission covers; none of `.git` and of the owner's.
-fn region(rule: &str, places: &PolicyPlaces) -> Option<Vec<u8>> {
-    let path = rule.strip_prefix("reads:").unwrap_or(rule);
-    let home = || places.home.as_deref();
-    let (base, rest): (&[u8], &str) =
-        match (path.strip_prefix("$HOME"), path.strip_prefix("$XDG_CONFIG_HOME")) {
-            (Some(rest), _) => (home()?, rest),
-            (_, Some(rest)) => return Some([home()?, b"/.config", rest.as_bytes()].concat()),
-            _ => (b"", path),
-        };
-    path.contains('/').then(|| [base, rest.as_bytes()].concat()).filter(|path| path.starts_with(b"/"))
 }

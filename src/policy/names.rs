@@ -166,6 +166,25 @@ impl<'a> FileNames<'a> {
         names
     }
 
+    /// Whether a name is one that the file at `path` had before the command, as far as is known.
+    pub fn is_from_before(&self, name: &'a [u8], path: &'a [u8]) -> bool {
+        let Some(file) = self.inodes.get(&(name, Side::Before)) else { return false };
+        let mut here = Side::BOTH.into_iter().filter_map(|side| self.inodes.get(&(path, side))).peekable();
+        here.peek().is_none() || here.any(|inode| inode == file)
+    }
+
+    /// The names that rules give to the file of a state.
+    pub fn by_rule(named: &'a [NamedFile], file: &Present) -> impl Iterator<Item = &'a [u8]> {
+        let inode = file.file_identity();
+        let is_same = move |named: &&NamedFile| inode.is_some() && named.state.file_identity() == inode;
+        named.iter().filter(is_same).map(|named| named.path.as_slice())
+    }
+
+    /// Whether the file of a path is known.
+    pub fn knows(&self, path: &'a [u8]) -> bool {
+        Side::BOTH.into_iter().any(|side| self.inodes.contains_key(&(path, side)))
+    }
+
     /// Whether a path only ever had one file, as far as its states, renames and links tell.
     fn has_one_file(&self, path: &[u8]) -> bool {
         let [before, after] = Side::BOTH.map(|side| self.inodes.get(&(path, side)));

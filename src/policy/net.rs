@@ -1,21 +1,22 @@
 //! Patterns of socket addresses.
 //!
-//! Neighbours: `rules.rs` has the word `--deny-net`, `glob.rs` the patterns of paths.
+//! Neighbours: `rules.rs` has the words, `patterns.rs` the patterns of paths.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::glob::{PathGlob, check, name_matches};
+use super::patterns::{PRESETS, PathMatch};
 use crate::snapshot::{NetworkAddress, NetworkOperation, NetworkUse};
 
 /// Which socket addresses a rule means.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub enum AddressRule {
     /// All but those of AF_UNIX, and of netlink, by which the kernel itself is asked.
     Any,
     /// Internet addresses: of these hosts, at this port or any.
     Inet(Hosts, Option<u16>),
     /// AF_UNIX: all, or those whose path matches.
-    Unix(Option<Vec<PathGlob>>),
+    Unix(Option<PathMatch>),
     /// Abstract names of AF_UNIX that match.
     Abstract(Vec<u8>),
 }
@@ -40,19 +41,44 @@ impl AddressRule {
         text: &[u8],
         paths: impl FnOnce(&[u8]) -> Result<Vec<PathGlob>, String>,
     ) -> Result<AddressRule, String> {
-        if let Some(path) = text.strip_prefix(b"unix:") {
-            return match path.strip_prefix(b"@") {
-                Some(name) => {
-                    check(name)?;
-                    Ok(AddressRule::Abstract(name.to_vec()))
-                }
-                None => Ok(AddressRule::Unix(Some(paths(path)?))),
-            };
+        match text.strip_prefix(b"unix:").map(|path| path.strip_prefix(b"@").ok_or(path)) {
+            Some(Ok(name)) => AddressRule::abstract_name(name),
+            Some(Err(path)) => Ok(AddressRule::Unix(Some(PathMatch::Globs(paths(path)?)))),
+            None if text == b"unix" => Ok(AddressRule::Unix(None)),
+            None => AddressRule::parse_inet(text),
         }
-        match text {
-            b"*" => return Ok(AddressRule::Any),
-            b"unix" => return Ok(AddressRule::Unix(None)),
-            _ => {}
+    }
+
+    /// Reads a rule about sockets of AF_UNIX: a path, a preset, or `@` and an abstract name.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse_unix(
+        text: &[u8],
+        paths: impl FnOnce(&[u8]) -> Result<PathMatch, String>,
+    ) -> Result<AddressRule, String> {
+        match text.strip_prefix(b"@") {
+            _ if PRESETS.contains(&text) => Ok(AddressRule::Unix(Some(paths(text)?))),
+            Some(name) => AddressRule::abstract_name(name),
+            None => Ok(AddressRule::Unix(Some(paths(text)?))),
+        }
+    }
+
+    fn abstract_name(name: &[u8]) -> Result<AddressRule, String> {
+        check(name)?;
+        Ok(AddressRule::Abstract(name.to_vec()))
+    }
+
+    /// Reads a rule about other addresses than those of AF_UNIX.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse_inet(text: &[u8]) -> Result<AddressRule, String> {
+        if text == b"*" {
+            return Ok(AddressRule::Any);
+        }
+        if text == b"unix" || text.starts_with(b"unix:") {
+            return Err("is about sockets of AF_UNIX, which --allow-unix allows".to_owned());
         }
         let text = std::str::from_utf8(text).map_err(|_| NOT_AN_ADDRESS.to_owned())?;
         let (host, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']')) {
@@ -86,8 +112,8 @@ impl AddressRule {
                 port.is_none_or(|port| port == its_port) && hosts.contain(host, used.operation)
             }
             (AddressRule::Unix(None), NetworkAddress::Unix(_)) => true,
-            (AddressRule::Unix(Some(globs)), NetworkAddress::Unix(path)) => {
-                path.starts_with(b"/") && globs.iter().any(|glob| glob.matches(path))
+            (AddressRule::Unix(Some(paths)), NetworkAddress::Unix(path)) => {
+                path.starts_with(b"/") && paths.matches(path, |_| false)
             }
             (AddressRule::Abstract(glob), NetworkAddress::Unix(name)) => {
                 name.strip_prefix(b"\0").is_some_and(|name| name_matches(glob, name))

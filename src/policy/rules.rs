@@ -2,11 +2,14 @@
 //!
 //! Neighbours: `glob.rs` and `net.rs` have the patterns, `judge.rs` applies them.
 
-use super::glob::{PathGlob, check};
+use std::collections::BTreeMap;
+
+use super::glob::PathGlob;
 use super::names::NamedFile;
 use super::net::AddressRule;
+use super::patterns::{PathMatch, PathRule, PatternMaker};
 use crate::snapshot::secrets::{ContentSign, Secrets};
-use crate::snapshot::{FileRecord, Header, NetworkUse, Present, printable};
+use crate::snapshot::{Header, NetworkAddress, NetworkUse, Present, printable};
 
 /// The word that a rule begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -14,43 +17,121 @@ use crate::snapshot::{FileRecord, Header, NetworkUse, Present, printable};
 pub enum RuleWord {
     AllowWrite,
     DenyWrite,
+    AllowRead,
     DenyRead,
+    AllowExec,
+    DenyExec,
+    AllowNet,
     DenyNet,
+    AllowUnix,
 }
 
 impl RuleWord {
     /// All words.
-    pub const ALL: [RuleWord; 4] =
-        [RuleWord::AllowWrite, RuleWord::DenyWrite, RuleWord::DenyRead, RuleWord::DenyNet];
+    pub const ALL: [RuleWord; 9] = [
+        RuleWord::AllowWrite,
+        RuleWord::DenyWrite,
+        RuleWord::AllowRead,
+        RuleWord::DenyRead,
+        RuleWord::AllowExec,
+        RuleWord::DenyExec,
+        RuleWord::AllowNet,
+        RuleWord::DenyNet,
+        RuleWord::AllowUnix,
+    ];
 
     /// As on the command line, without the dashes.
     pub fn name(self) -> &'static str {
         match self {
             RuleWord::AllowWrite => "allow-write",
             RuleWord::DenyWrite => "deny-write",
+            RuleWord::AllowRead => "allow-read",
             RuleWord::DenyRead => "deny-read",
+            RuleWord::AllowExec => "allow-exec",
+            RuleWord::DenyExec => "deny-exec",
+            RuleWord::AllowNet => "allow-net",
             RuleWord::DenyNet => "deny-net",
+            RuleWord::AllowUnix => "allow-unix",
         }
     }
 }
 
 /// The rules as the user gives them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RuleWords {
-    /// What may be changed; if there is none, everything.
-    pub allow_write: Vec<Vec<u8>>,
-    /// What may not be changed.
-    pub deny_write: Vec<Vec<u8>>,
-    /// What may not be read.
-    pub deny_read: Vec<Vec<u8>>,
-    /// What may not be contacted.
-    pub deny_net: Vec<Vec<u8>>,
-}
+pub struct RuleWords(BTreeMap<RuleWord, Vec<Vec<u8>>>);
 
 impl RuleWords {
+    /// Adds rules of a word.
+    pub fn add(&mut self, word: RuleWord, texts: impl IntoIterator<Item = Vec<u8>>) {
+        self.0.entry(word).or_default().extend(texts);
+    }
+
+    /// The rules of a word.
+    pub fn of(&self, word: RuleWord) -> &[Vec<u8>] {
+        self.0.get(&word).map_or(&[], Vec::as_slice)
+    }
+
     /// Whether there is no rule.
     pub fn is_empty(&self) -> bool {
-        *self == RuleWords::default()
+        self.0.values().all(Vec::is_empty)
+    }
+}
+
+/// What rules about paths allow or deny.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PathUseKind {
+    /// Every change.
+    Write,
+    /// Of the content, by an execution too; where reading is allowed by rules, also listings.
+    Read,
+    /// As a program, or as the interpreter of one.
+    Execute,
+}
+
+impl PathUseKind {
+    /// All of them.
+    pub const ALL: [PathUseKind; 3] = [PathUseKind::Write, PathUseKind::Read, PathUseKind::Execute];
+
+    /// The word for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            PathUseKind::Write => "write",
+            PathUseKind::Read => "read",
+            PathUseKind::Execute => "exec",
+        }
+    }
+
+    /// The words of its rules: the one that allows, and the one that denies.
+    pub fn words(self) -> (RuleWord, RuleWord) {
+        match self {
+            PathUseKind::Write => (RuleWord::AllowWrite, RuleWord::DenyWrite),
+            PathUseKind::Read => (RuleWord::AllowRead, RuleWord::DenyRead),
+            PathUseKind::Execute => (RuleWord::AllowExec, RuleWord::DenyExec),
+        }
+    }
+}
+
+/// What rules say of a use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// No rule is about such uses.
+    Free,
+    /// A rule allows it.
+    Allowed(RuleWord, Vec<u8>),
+    /// A rule denies it.
+    Denied(RuleWord, Vec<u8>),
+    /// There are rules of this word, which allows, and none of them matches.
+    NotAllowed(RuleWord),
+}
+
+impl Decision {
+    /// Why it is forbidden: the word, and the rule if one denies it.
+    pub fn forbidden(self) -> Option<(RuleWord, Option<Vec<u8>>)> {
+        match self {
+            Decision::Free | Decision::Allowed(..) => None,
+            Decision::Denied(word, text) => Some((word, Some(text))),
+            Decision::NotAllowed(word) => Some((word, None)),
+        }
     }
 }
 
@@ -65,6 +146,8 @@ pub struct PolicyPlaces {
     pub home: Option<Vec<u8>>,
     /// `$TMPDIR`.
     pub temporary: Option<Vec<u8>>,
+    /// The directories in which programs are found by their names, from `$PATH`.
+    pub programs: Vec<Vec<u8>>,
     /// The files that hold secrets.
     pub secrets: Secrets,
 }
@@ -77,6 +160,7 @@ impl PolicyPlaces {
             working_tree: header.working_tree.clone(),
             home: header.home.clone(),
             temporary: header.temporary_directory.clone(),
+            programs: Vec::new(),
             secrets: Secrets::default(),
         }
     }
@@ -87,59 +171,15 @@ impl PolicyPlaces {
     }
 }
 
-/// Where `@tmp` is, besides `$TMPDIR`.
-const TEMPORARY: [&[u8]; 3] = [b"/tmp", b"/var/tmp", b"/dev/shm"];
-
-/// A rule about paths.
-#[derive(Debug, Clone)]
-pub(super) struct PathRule {
-    /// As given.
-    pub text: Vec<u8>,
-    pub paths: PathMatch,
-}
-
-/// Which paths a rule means.
-#[derive(Debug, Clone)]
-pub(super) enum PathMatch {
-    Globs(Vec<PathGlob>),
-    Secrets(Secrets),
-}
-
-impl PathRule {
-    /// Whether it means a path; `has` tells whether the content of the file has what makes it a secret.
-    pub fn matches(&self, path: &[u8], has: impl FnOnce(ContentSign) -> bool) -> bool {
-        match &self.paths {
-            PathMatch::Globs(globs) => globs.iter().any(|glob| glob.matches(path)),
-            PathMatch::Secrets(secrets) => secrets.is_secret(path, has),
-        }
-    }
-
-    /// Whether it means everything beneath a directory.
-    pub fn matches_all_beneath(&self, directory: &[u8]) -> bool {
-        match &self.paths {
-            PathMatch::Globs(globs) => globs.iter().any(|glob| glob.matches_all_beneath(directory)),
-            PathMatch::Secrets(secrets) => secrets.is_secret_by_name(directory),
-        }
-    }
-
-    /// Whether it may mean something beneath a directory.
-    pub fn may_match_beneath(&self, directory: &[u8]) -> bool {
-        match &self.paths {
-            PathMatch::Globs(globs) => globs.iter().any(|glob| glob.may_match_beneath(directory)),
-            PathMatch::Secrets(_) => true,
-        }
-    }
-}
-
 /// The rules for one recording.
 #[derive(Debug, Clone, Default)]
 pub struct CompiledPolicy {
-    pub(super) allow_write: Vec<PathRule>,
-    pub(super) deny_write: Vec<PathRule>,
-    pub(super) deny_read: Vec<PathRule>,
-    pub(super) deny_net: Vec<(Vec<u8>, AddressRule)>,
+    paths: BTreeMap<RuleWord, Vec<PathRule>>,
+    addresses: BTreeMap<RuleWord, Vec<(Vec<u8>, AddressRule)>>,
     /// What the rules that deny name by a path, as it was when they were read.
     pub(super) named: Vec<NamedFile>,
+    /// Whether the recording was made with these rules, so that it has every read that they forbid.
+    pub(super) is_of_recording: bool,
 }
 
 impl CompiledPolicy {
@@ -152,27 +192,31 @@ impl CompiledPolicy {
         places: &PolicyPlaces,
         resolve: &dyn Fn(&[u8]) -> Vec<u8>,
     ) -> Result<CompiledPolicy, String> {
-        // A symlink that the command has made must not allow what it leads to.
-        let patterns = |word| PatternMaker { places, resolve, follows: word != RuleWord::AllowWrite };
-        let paths = |word: RuleWord, texts: &[Vec<u8>]| {
-            let patterns = patterns(word);
-            let rule = |text: &Vec<u8>| {
-                let paths = patterns.paths(text).map_err(|why| wrong(word, text, &why))?;
-                Ok(PathRule { text: text.clone(), paths })
-            };
-            texts.iter().map(rule).collect::<Result<Vec<_>, String>>()
-        };
-        let address = |text: &Vec<u8>| {
-            let rule = AddressRule::parse(text, |path| patterns(RuleWord::DenyNet).globs(path));
-            Ok((text.clone(), rule.map_err(|why| wrong(RuleWord::DenyNet, text, &why))?))
-        };
-        Ok(CompiledPolicy {
-            allow_write: paths(RuleWord::AllowWrite, &words.allow_write)?,
-            deny_write: paths(RuleWord::DenyWrite, &words.deny_write)?,
-            deny_read: paths(RuleWord::DenyRead, &words.deny_read)?,
-            deny_net: words.deny_net.iter().map(address).collect::<Result<_, String>>()?,
-            named: Vec::new(),
-        })
+        let mut policy = CompiledPolicy::default();
+        for (&word, texts) in &words.0 {
+            let patterns = PatternMaker { places, resolve, word };
+            for text in texts {
+                let wrong = |why: String| wrong(word, text, &why);
+                let address = match word {
+                    RuleWord::AllowNet => AddressRule::parse_inet(text),
+                    RuleWord::DenyNet => AddressRule::parse(text, |path| patterns.globs(path)),
+                    RuleWord::AllowUnix => AddressRule::parse_unix(text, |path| patterns.paths(path)),
+                    RuleWord::AllowWrite
+                    | RuleWord::DenyWrite
+                    | RuleWord::AllowRead
+                    | RuleWord::DenyRead
+                    | RuleWord::AllowExec
+                    | RuleWord::DenyExec => {
+                        let paths = patterns.paths(text).map_err(wrong)?;
+                        let rule = PathRule { text: text.clone(), paths };
+                        policy.paths.entry(word).or_default().push(rule);
+                        continue;
+                    }
+                };
+                policy.addresses.entry(word).or_default().push((text.clone(), address.map_err(wrong)?));
+            }
+        }
+        Ok(policy)
     }
 
     /// The same rules, which mean the files that they name by any other name, too. `state` tells what is at a path now.
@@ -182,112 +226,105 @@ impl CompiledPolicy {
             PathMatch::Globs(globs) => globs.clone(),
             PathMatch::Secrets(_) => Vec::new(),
         };
-        let globs = self.deny_read.iter().chain(&self.deny_write).flat_map(globs);
+        let denying = PathUseKind::ALL.into_iter().flat_map(|kind| self.path_rules(kind.words().1));
         let named = |glob: PathGlob| {
             let path = glob.literal_path()?.to_vec();
             Some(NamedFile { state: state(&path)?, path })
         };
-        self.named = globs.filter_map(named).collect();
+        self.named = denying.flat_map(globs).filter_map(named).collect();
         self
+    }
+
+    /// The same rules, for a recording that is made with them.
+    #[must_use]
+    pub fn of_recording(mut self) -> CompiledPolicy {
+        self.is_of_recording = true;
+        self
+    }
+
+    /// The rules about paths that begin with a word.
+    pub(super) fn path_rules(&self, word: RuleWord) -> &[PathRule] {
+        self.paths.get(&word).map_or(&[], Vec::as_slice)
+    }
+
+    fn address_rules(&self, word: RuleWord) -> &[(Vec<u8>, AddressRule)] {
+        self.addresses.get(&word).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether there is a rule with a word.
+    pub(super) fn has(&self, word: RuleWord) -> bool {
+        !self.path_rules(word).is_empty() || !self.address_rules(word).is_empty()
     }
 
     /// Whether there is a rule about reading.
     pub fn forbids_reading_any(&self) -> bool {
-        !self.deny_read.is_empty()
+        self.has(RuleWord::AllowRead) || self.has(RuleWord::DenyRead)
     }
 
     /// Whether a path may not be read, as far as its name tells.
     pub fn may_forbid_reading(&self, path: &[u8]) -> bool {
-        self.deny_read.iter().any(|rule| rule.matches(path, |sign| sign != ContentSign::Key))
+        self.decide(PathUseKind::Read, path, &|sign| sign != ContentSign::Key).forbidden().is_some()
     }
 
-    /// The rule that forbids reading what a record is about, by this name of it.
-    pub(super) fn forbids_reading(
+    /// What the rules say of a use of a path. `has` tells whether the content of the file has what makes it a secret, for
+    /// rules that deny.
+    pub fn decide(&self, kind: PathUseKind, path: &[u8], has: &dyn Fn(ContentSign) -> bool) -> Decision {
+        let (allow, deny) = kind.words();
+        let denies = |rule: &&PathRule| rule.paths.matches(path, has);
+        self.decided(allow, deny, denies, |rule| rule.paths.matches(path, |_| false))
+    }
+
+    /// What the rules say of a use of something beneath a directory.
+    pub(super) fn decide_beneath(&self, kind: PathUseKind, directory: &[u8]) -> Decision {
+        let (allow, deny) = kind.words();
+        let denies = |rule: &&PathRule| rule.paths.may_match_beneath(directory);
+        self.decided(allow, deny, denies, |rule| rule.paths.matches_all_beneath(directory))
+    }
+
+    fn decided(
         &self,
-        path: &[u8],
-        record: &FileRecord,
-        has: &dyn Fn(&FileRecord, ContentSign) -> bool,
-    ) -> Option<&PathRule> {
-        self.deny_read.iter().find(|rule| rule.matches(path, |sign| has(record, sign)))
+        allow: RuleWord,
+        deny: RuleWord,
+        denies: impl Fn(&&PathRule) -> bool,
+        allows: impl Fn(&&PathRule) -> bool,
+    ) -> Decision {
+        if let Some(rule) = self.path_rules(deny).iter().find(denies) {
+            return Decision::Denied(deny, rule.text.clone());
+        }
+        match self.path_rules(allow) {
+            [] => Decision::Free,
+            rules => match rules.iter().find(allows) {
+                Some(rule) => Decision::Allowed(allow, rule.text.clone()),
+                None => Decision::NotAllowed(allow),
+            },
+        }
     }
 
-    /// The rule that forbids the use of an address.
-    pub(super) fn forbids_address(&self, used: &NetworkUse) -> Option<&[u8]> {
-        let found = self.deny_net.iter().find(|(_, rule)| rule.matches(used));
-        found.map(|(text, _)| text.as_slice())
+    /// What the rules say of the use of an address.
+    pub fn decide_address(&self, used: &NetworkUse) -> Decision {
+        let find = |word| self.address_rules(word).iter().find(|(_, rule)| rule.matches(used));
+        if let Some((text, _)) = find(RuleWord::DenyNet) {
+            return Decision::Denied(RuleWord::DenyNet, text.clone());
+        }
+        let allow = match &used.address {
+            // The kernel chooses the name of an unnamed socket.
+            NetworkAddress::Unix(name) if name.is_empty() => return Decision::Free,
+            NetworkAddress::Unix(_) => RuleWord::AllowUnix,
+            NetworkAddress::Other(family) if family == "netlink" => return Decision::Free,
+            NetworkAddress::Inet(_) | NetworkAddress::Inet6(_) | NetworkAddress::Other(_) => {
+                RuleWord::AllowNet
+            }
+        };
+        match find(allow) {
+            Some((text, _)) => Decision::Allowed(allow, text.clone()),
+            None if self.has(allow) => Decision::NotAllowed(allow),
+            None => Decision::Free,
+        }
     }
 }
 
 fn wrong(word: RuleWord, text: &[u8], why: &str) -> String {
     format!("--{} {}: the rule {why}", word.name(), printable(text))
-}
-
-/// Makes patterns of words.
-struct PatternMaker<'a> {
-    places: &'a PolicyPlaces,
-    resolve: &'a dyn Fn(&[u8]) -> Vec<u8>,
-    /// Whether a pattern also means what the symlinks in its first components lead to.
-    follows: bool,
-}
-
-impl PatternMaker<'_> {
-    fn paths(&self, text: &[u8]) -> Result<PathMatch, String> {
-        let literals =
-            |paths: &[&[u8]]| PathMatch::Globs(paths.iter().map(|path| PathGlob::literal(path)).collect());
-        Ok(match text {
-            b"@workspace" => literals(&[self.places.workspace()]),
-            b"@tmp" => {
-                let temporary = self.places.temporary.as_deref();
-                let system = TEMPORARY.map(|path| (self.resolve)(path));
-                let system = system.iter().map(Vec::as_slice).chain(TEMPORARY);
-                literals(&system.chain(temporary).collect::<Vec<_>>())
-            }
-            b"@secrets" => PathMatch::Secrets(self.places.secrets.clone()),
-            text => PathMatch::Globs(self.globs(text)?),
-        })
-    }
-
-    /// A pattern with a slash is absolute, or relative to the start directory; another one matches a name anywhere
-    /// beneath that.
-    fn globs(&self, text: &[u8]) -> Result<Vec<PathGlob>, String> {
-        let start = self.places.start.as_slice();
-        check(text)?;
-        let glob = match text {
-            b"" => return Err("is empty".to_owned()),
-            [b'@', ..] => {
-                return Err(
-                    "is no preset: there are @workspace, @tmp and @secrets; a path that begins with \
-                            an @ is written ./@"
-                        .to_owned(),
-                );
-            }
-            [b'!', ..] => {
-                return Err(
-                    "begins with a !, which takes nothing back here: a deny outweighs an allow".to_owned()
-                );
-            }
-            b"~" | [b'~', b'/', ..] => {
-                let home = self.places.home.as_deref().ok_or("needs a home directory, and none is known")?;
-                let real = PathGlob::below(&(self.resolve)(home), &text[1..])?;
-                let mut globs = self.as_named_and_resolved(PathGlob::below(home, &text[1..])?);
-                globs.extend((!globs.contains(&real)).then_some(real));
-                return Ok(globs);
-            }
-            [b'~', ..] => return Err("names the home directory of another user: write its path".to_owned()),
-            [b'/', ..] => PathGlob::below(b"/", text)?,
-            b"." | b".." => PathGlob::below(start, text)?,
-            text if text.strip_suffix(b"/").unwrap_or(text).contains(&b'/') => PathGlob::below(start, text)?,
-            name => PathGlob::below(start, &[b"**/", name].concat())?,
-        };
-        Ok(self.as_named_and_resolved(glob))
-    }
-
-    /// Recorded paths have no symlink in a directory above them.
-    fn as_named_and_resolved(&self, glob: PathGlob) -> Vec<PathGlob> {
-        let resolved = (self.resolve)(glob.prefix());
-        let moved = (self.follows && resolved != glob.prefix()).then(|| glob.moved(&resolved));
-        std::iter::once(glob).chain(moved).collect()
-    }
 }
 
 #[cfg(test)]
@@ -300,14 +337,25 @@ mod tests {
             working_tree: Some(b"/w".to_vec()),
             home: Some(b"/home/me".to_vec()),
             temporary: Some(b"/scratch".to_vec()),
+            programs: vec![b"/bin".to_vec(), b"/home/me/bin".to_vec()],
             secrets: Secrets::default(),
         }
     }
 
     fn allowed(text: &str, places: &PolicyPlaces) -> Result<PathRule, String> {
-        let words = RuleWords { allow_write: vec![text.as_bytes().to_vec()], ..RuleWords::default() };
-        let resolve = |path: &[u8]| if path == b"/link" { b"/real".to_vec() } else { path.to_vec() };
-        Ok(CompiledPolicy::new(&words, places, &resolve)?.allow_write.remove(0))
+        rule(RuleWord::AllowWrite, text, places)
+    }
+
+    fn rule(word: RuleWord, text: &str, places: &PolicyPlaces) -> Result<PathRule, String> {
+        let mut words = RuleWords::default();
+        words.add(word, [text.as_bytes().to_vec()]);
+        let resolve = |path: &[u8]| match path {
+            b"/link" => b"/real".to_vec(),
+            b"/bin/view" => b"/usr/bin/vim.basic".to_vec(),
+            b"/home/me/bin/view" => b"/home/me/other".to_vec(),
+            path => path.to_vec(),
+        };
+        Ok(CompiledPolicy::new(&words, places, &resolve)?.path_rules(word)[0].clone())
     }
 
     #[test]
@@ -328,10 +376,40 @@ mod tests {
         ] {
             let rule = allowed(text, &places()).unwrap();
             for path in matching {
-                assert!(rule.matches(path.as_bytes(), |_| false), "{text} {path}");
+                assert!(rule.paths.matches(path.as_bytes(), |_| false), "{text} {path}");
             }
             for path in others {
-                assert!(!rule.matches(path.as_bytes(), |_| false), "{text} {path}");
+                assert!(!rule.paths.matches(path.as_bytes(), |_| false), "{text} {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_without_a_slash_is_a_program() {
+        for (word, text, matching, others) in [
+            (
+                RuleWord::DenyExec,
+                "view",
+                &["/x/view", "/bin/view", "/usr/bin/vim.basic", "/home/me/other"][..],
+                &["/x/v"][..],
+            ),
+            (
+                RuleWord::AllowExec,
+                "view",
+                &["/bin/view", "/usr/bin/vim.basic", "/home/me/bin/view"],
+                &["/w/sub/view", "/home/me/other"],
+            ),
+            (RuleWord::DenyExec, "v*", &["/x/view"], &["/x/y"]),
+            (RuleWord::AllowExec, "v*", &["/bin/vi", "/home/me/bin/view"], &["/w/sub/view"]),
+            (RuleWord::AllowExec, "./view", &["/w/sub/view"], &["/bin/view"]),
+            (RuleWord::AllowExec, "@system", &["/usr/bin/x", "/bin/x"], &["/home/me/bin/x", "/w/x"]),
+        ] {
+            let rule = rule(word, text, &places()).unwrap();
+            for path in matching {
+                assert!(rule.paths.matches(path.as_bytes(), |_| false), "{word:?} {text} {path}");
+            }
+            for path in others {
+                assert!(!rule.paths.matches(path.as_bytes(), |_| false), "{word:?} {text} {path}");
             }
         }
     }
@@ -343,22 +421,22 @@ mod tests {
             b"/home/me" => b"/data/me".to_vec(),
             path => path.to_vec(),
         };
-        let words = RuleWords {
-            allow_write: vec![b"~/*.o".to_vec()],
-            deny_write: vec![b"/link/*".to_vec()],
-            ..RuleWords::default()
-        };
+        let mut words = RuleWords::default();
+        words.add(RuleWord::AllowWrite, [b"~/*.o".to_vec()]);
+        words.add(RuleWord::DenyWrite, [b"/link/*".to_vec()]);
         let policy = CompiledPolicy::new(&words, &places(), &resolve).unwrap();
-        let matches = |rule: &PathRule, path: &str| rule.matches(path.as_bytes(), |_| false);
-        assert!(["/link/x", "/real/x"].iter().all(|path| matches(&policy.deny_write[0], path)));
-        assert!(["/home/me/x.o", "/data/me/x.o"].iter().all(|path| matches(&policy.allow_write[0], path)));
+        let matches = |rule: &PathRule, path: &str| rule.paths.matches(path.as_bytes(), |_| false);
+        let [allowed, denied] =
+            [RuleWord::AllowWrite, RuleWord::DenyWrite].map(|word| &policy.path_rules(word)[0]);
+        assert!(["/link/x", "/real/x"].iter().all(|path| matches(denied, path)));
+        assert!(["/home/me/x.o", "/data/me/x.o"].iter().all(|path| matches(allowed, path)));
     }
 
     #[test]
     fn without_a_working_tree_the_workspace_is_the_start_directory() {
         let places = PolicyPlaces { working_tree: None, ..places() };
         let rule = allowed("@workspace", &places).unwrap();
-        assert!(rule.matches(b"/w/sub/x", |_| false) && !rule.matches(b"/w/x", |_| false));
+        assert!(rule.paths.matches(b"/w/sub/x", |_| false) && !rule.paths.matches(b"/w/x", |_| false));
     }
 
     #[test]
@@ -366,7 +444,10 @@ mod tests {
         let nowhere = PolicyPlaces { home: None, ..places() };
         for (text, why) in [
             ("", "--allow-write : the rule is empty"),
-            ("@work", "--allow-write @work: the rule is no preset: there are @workspace, @tmp and @secrets"),
+            (
+                "@work",
+                "--allow-write @work: the rule is no preset: there are @workspace, @tmp, @system and @secrets",
+            ),
             ("!x", "--allow-write !x: the rule begins with a !"),
             ("~root/x", "--allow-write ~root/x: the rule names the home directory of another user"),
             ("~/x", "--allow-write ~/x: the rule needs a home directory"),

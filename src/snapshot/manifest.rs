@@ -284,6 +284,8 @@ pub struct Exec {
     pub argv_truncated: bool,
     /// Whether values in `argv` were replaced by [`REDACTED`](super::secrets::REDACTED).
     pub redacted: bool,
+    /// The programs that the kernel runs it by, outermost first, if it is a script; no loader of an ELF file.
+    pub interpreters: Vec<Vec<u8>>,
 }
 
 /// A process of the recorded process tree.

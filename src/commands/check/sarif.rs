@@ -65,8 +65,13 @@ fn description(word: RuleWord) -> &'static str {
     match word {
         RuleWord::AllowWrite => "The command changed a path that no rule allows",
         RuleWord::DenyWrite => "The command changed a path that a rule denies",
+        RuleWord::AllowRead => "The command read a path that no rule allows",
         RuleWord::DenyRead => "The command read a file that a rule denies",
+        RuleWord::AllowExec => "The command executed a program that no rule allows",
+        RuleWord::DenyExec => "The command executed a program that a rule denies",
+        RuleWord::AllowNet => "The command used a socket address that no rule allows",
         RuleWord::DenyNet => "The command used a socket address that a rule denies",
+        RuleWord::AllowUnix => "The command used an AF_UNIX socket that no rule allows",
     }
 }
 

@@ -84,7 +84,7 @@ impl FindingText {
         };
         let rule = match &finding.text {
             Some(text) => format!("--{} {}", finding.word.name(), quoted(text)),
-            None => "no --allow-write matches".to_owned(),
+            None => format!("no --{} matches", finding.word.name()),
         };
         FindingText { word: finding.word, subject, uses, by, rule }
     }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 
 use crate::cli::PolicyRules;
 use crate::commands::config::load_toml;
-use crate::policy::RuleWords;
+use crate::policy::{RuleWord, RuleWords};
 
 /// A policy file. Unknown keys are refused, so that a slip is noticed.
 #[derive(Debug, Default, Deserialize)]
@@ -12,8 +12,13 @@ use crate::policy::RuleWords;
 struct PolicyFile {
     allow_write: Vec<String>,
     deny_write: Vec<String>,
+    allow_read: Vec<String>,
     deny_read: Vec<String>,
+    allow_exec: Vec<String>,
+    deny_exec: Vec<String>,
+    allow_net: Vec<String>,
     deny_net: DenyNet,
+    allow_unix: Vec<String>,
 }
 
 /// `true` is all addresses, as the option without a value.
@@ -46,14 +51,20 @@ impl From<DenyNet> for Vec<String> {
 /// One sentence, which names the policy file and the fault.
 pub fn rule_words(rules: &PolicyRules) -> Result<RuleWords, String> {
     let file: PolicyFile = rules.policy.as_deref().map(load_toml).transpose()?.unwrap_or_default();
-    let both = |given: &[std::ffi::OsString], from_file: Vec<String>| {
-        let given = given.iter().map(|text| text.as_encoded_bytes().to_vec());
-        given.chain(from_file.into_iter().map(String::into_bytes)).collect()
-    };
-    Ok(RuleWords {
-        allow_write: both(&rules.allow_write, file.allow_write),
-        deny_write: both(&rules.deny_write, file.deny_write),
-        deny_read: both(&rules.deny_read, file.deny_read),
-        deny_net: both(&rules.deny_net, file.deny_net.into()),
-    })
+    let mut words = RuleWords::default();
+    for (word, given, from_file) in [
+        (RuleWord::AllowWrite, &rules.allow_write, file.allow_write),
+        (RuleWord::DenyWrite, &rules.deny_write, file.deny_write),
+        (RuleWord::AllowRead, &rules.allow_read, file.allow_read),
+        (RuleWord::DenyRead, &rules.deny_read, file.deny_read),
+        (RuleWord::AllowExec, &rules.allow_exec, file.allow_exec),
+        (RuleWord::DenyExec, &rules.deny_exec, file.deny_exec),
+        (RuleWord::AllowNet, &rules.allow_net, file.allow_net),
+        (RuleWord::DenyNet, &rules.deny_net, file.deny_net.into()),
+        (RuleWord::AllowUnix, &rules.allow_unix, file.allow_unix),
+    ] {
+        words.add(word, given.iter().map(|text| text.as_encoded_bytes().to_vec()));
+        words.add(word, from_file.into_iter().map(String::into_bytes));
+    }
+    Ok(words)
 }

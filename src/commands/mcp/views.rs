@@ -272,13 +272,28 @@ pub struct CheckInput {
     /// Report changes of these paths
     #[serde(default)]
     deny_write: Vec<String>,
+    /// Report every read, listing and execution but those of these paths, such as @workspace and @system
+    #[serde(default)]
+    allow_read: Vec<String>,
     /// Report that files at these paths were read or executed
     #[serde(default)]
     deny_read: Vec<String>,
+    /// Report every execution but those of these programs
+    #[serde(default)]
+    allow_exec: Vec<String>,
+    /// Report executions of these programs
+    #[serde(default)]
+    deny_exec: Vec<String>,
+    /// Report uses of every socket address but these, those of AF_UNIX and netlink
+    #[serde(default)]
+    allow_net: Vec<String>,
     /// Report uses of these socket addresses: an address or network, localhost, :PORT, unix:GLOB, or * for all but
     /// AF_UNIX and netlink
     #[serde(default)]
     deny_net: Vec<String>,
+    /// Report uses of every AF_UNIX socket but these
+    #[serde(default)]
+    allow_unix: Vec<String>,
     /// How many findings to skip
     #[serde(default)]
     offset: usize,
@@ -289,22 +304,28 @@ pub struct CheckInput {
 
 /// Checks a recording by rules.
 pub fn check(project: &Project, input: CheckInput) -> anyhow::Result<Value> {
-    let CheckInput { recording, allow_write, deny_write, deny_read, deny_net, offset, limit } = input;
-    if [&allow_write, &deny_write, &deny_read, &deny_net].iter().all(|rules| rules.is_empty()) {
-        let why = "check needs a rule: allow_write, deny_write, deny_read or deny_net";
+    let words = |words: Vec<String>| words.into_iter().map(OsString::from).collect();
+    let rules = PolicyRules {
+        allow_write: words(input.allow_write),
+        deny_write: words(input.deny_write),
+        allow_read: words(input.allow_read),
+        deny_read: words(input.deny_read),
+        allow_exec: words(input.allow_exec),
+        deny_exec: words(input.deny_exec),
+        allow_net: words(input.allow_net),
+        deny_net: words(input.deny_net),
+        allow_unix: words(input.allow_unix),
+        policy: None,
+    };
+    if !rules.is_given() {
+        let why = "check needs a rule: one of allow_write, deny_write, allow_read, deny_read, allow_exec, deny_exec, \
+                   allow_net, deny_net and allow_unix";
         return Err(UsageError(why.to_owned()).into());
     }
-    let words = |words: Vec<String>| words.into_iter().map(OsString::from).collect();
     let args = PolicyCheck {
-        snap: given(recording).map(PathBuf::from),
+        snap: given(input.recording).map(PathBuf::from),
         all: false,
-        rules: PolicyRules {
-            allow_write: words(allow_write),
-            deny_write: words(deny_write),
-            deny_read: words(deny_read),
-            deny_net: words(deny_net),
-            policy: None,
-        },
+        rules,
         allow_incomplete: false,
         sarif: false,
         code_quality: false,
@@ -312,5 +333,5 @@ pub fn check(project: &Project, input: CheckInput) -> anyhow::Result<Value> {
         json: true,
     };
     let object = collect(|console| check::run(&args, console))?;
-    Ok(page_from(object, "findings", offset, limit, false))
+    Ok(page_from(object, "findings", input.offset, input.limit, false))
 }

@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use super::recalling::RecallSetup;
 use super::report::Messages;
 use crate::cli::{self, KeepLevel, ReportFormat};
-use crate::commands::check::{compiled, rule_words};
+use crate::commands::check::{compiled, rule_words, search_path};
 use crate::commands::config::{self, SessionConfig};
 use crate::commands::exit::Exit;
 use crate::commands::recover::make_way;
@@ -124,10 +124,12 @@ pub fn policy(options: &cli::RecordingOptions) -> Result<Option<CompiledPolicy>,
         working_tree: working_tree(&start),
         home: home(&Environment::from_process(&start)),
         temporary: temporary_directory(),
+        programs: search_path(),
         secrets: config::secrets().map_err(SetupError::ours)?,
         start,
     };
-    compiled(&words, &places).map(Some).map_err(SetupError::ours)
+    let policy = compiled(&words, &places).map_err(SetupError::ours)?;
+    Ok(Some(policy.of_recording()))
 }
 
 /// The directory that the command is started in.

@@ -552,7 +552,8 @@ impl Recording {
         if !exec.as_ref().is_some_and(|exec| self.keeps_credentials(caller, &parts, exec)) {
             self.compare_credentials(caller);
         }
-        if let Some(exec) = exec {
+        if let Some(mut exec) = exec {
+            exec.image.interpreters = exec.of_scripts();
             for part in &parts {
                 self.cross(process, &part.crossed);
                 if let Some(stat) = &part.stat {

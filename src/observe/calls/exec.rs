@@ -24,11 +24,16 @@ const MAX_INTERPRETERS: usize = 6;
 pub struct PendingExec {
     pub image: Exec,
     pub interpreters: Vec<Resolved>,
-    /// How many of them scripts name; the one after those is an ELF file's loader.
+    /// How many of them scripts name, or binfmt_misc; the one after those is an ELF file's loader.
     of_scripts: usize,
 }
 
 impl PendingExec {
+    /// The paths of the interpreters that scripts name, or binfmt_misc.
+    pub fn of_scripts(&self) -> Vec<Vec<u8>> {
+        self.interpreters[..self.of_scripts].iter().map(|interpreter| interpreter.path.clone()).collect()
+    }
+
     /// The program that runs in the end, where no other format of the kernel takes it.
     fn runs(&self) -> &[u8] {
         match self.interpreters[..self.of_scripts].last() {
@@ -49,7 +54,7 @@ impl Recording {
     ) -> PendingExec {
         let (argv, argv_truncated) =
             decoded.argv.and_then(|address| memory.read_argv(address, ARGV_LIMIT).ok()).unwrap_or_default();
-        let image = self.masked(Exec { exe, argv, argv_truncated, redacted: false });
+        let image = self.masked(Exec { exe, argv, argv_truncated, ..Exec::default() });
         let (interpreters, of_scripts) = self.interpreters(caller, file);
         PendingExec { image, interpreters, of_scripts }
     }
@@ -95,6 +100,7 @@ impl Recording {
         exec.interpreters.truncate(exec.of_scripts);
         let (its, _) = self.interpreters(caller, fs::open_regular(&path).ok());
         exec.interpreters.push(Resolved::object(path, stat));
+        exec.of_scripts += 1;
         exec.interpreters.extend(its);
     }
 

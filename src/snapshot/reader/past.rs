@@ -85,7 +85,7 @@ fn manifest(blobs: &mut BlobWriter) -> (Header, Vec<FileRecord>) {
         exe: exe.to_vec(),
         argv: vec![exe.to_vec(), b"\xff".to_vec()],
         argv_truncated: truncated,
-        redacted: false,
+        ..Exec::default()
     };
     let header = Header {
         name: Some("past".to_owned()),

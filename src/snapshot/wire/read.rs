@@ -373,6 +373,9 @@ struct ExecWire {
     argv_truncated: bool,
     #[serde(default)]
     redacted: bool,
+    #[serde(default)]
+    interpreters: Vec<String>,
+    interpreters_bytes: Option<Vec<Exact>>,
 }
 
 impl ExecWire {
@@ -382,6 +385,7 @@ impl ExecWire {
             argv: list("argv", self.argv, self.argv_bytes)?,
             argv_truncated: self.argv_truncated,
             redacted: self.redacted,
+            interpreters: list("interpreters", self.interpreters, self.interpreters_bytes)?,
         })
     }
 }
@@ -399,6 +403,9 @@ struct ProcessWire {
     argv_truncated: bool,
     #[serde(default)]
     redacted: bool,
+    #[serde(default)]
+    interpreters: Vec<String>,
+    interpreters_bytes: Option<Vec<Exact>>,
     cwd: String,
     cwd_bytes: Option<Exact>,
     exit_status: Option<i32>,
@@ -417,6 +424,8 @@ impl ProcessWire {
             argv_bytes: self.argv_bytes,
             argv_truncated: self.argv_truncated,
             redacted: self.redacted,
+            interpreters: self.interpreters,
+            interpreters_bytes: self.interpreters_bytes,
         };
         Ok(RecordedProcess {
             id: self.id,

@@ -28,6 +28,7 @@ fn everything() -> Manifest {
         argv: vec![exe.to_vec(), b"-\xfe".to_vec()],
         argv_truncated: true,
         redacted: true,
+        interpreters: vec![b"/bin/sh\xfd".to_vec()],
     };
     let git = GitStatus {
         root: odd.clone(),
@@ -559,8 +560,9 @@ prop_compose! {
 prop_compose! {
     fn any_exec()(
         exe in path_bytes(), argv in prop::collection::vec(path_bytes(), 0..3), argv_truncated: bool, redacted: bool,
+        interpreters in prop::collection::vec(path_bytes(), 0..2),
     ) -> Exec {
-        Exec { exe, argv, argv_truncated, redacted }
+        Exec { exe, argv, argv_truncated, redacted, interpreters }
     }
 }
 

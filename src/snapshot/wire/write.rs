@@ -323,7 +323,8 @@ fn exec<M: SerializeMap>(object: &mut JsonObject<M>, exec: &Exec) -> Result<(), 
     object.text("exe", &exec.exe)?;
     object.texts("argv", &exec.argv)?;
     object.put_true("argv_truncated", exec.argv_truncated)?;
-    object.put_true("redacted", exec.redacted)
+    object.put_true("redacted", exec.redacted)?;
+    if exec.interpreters.is_empty() { Ok(()) } else { object.texts("interpreters", &exec.interpreters) }
 }
 
 fn process<M: SerializeMap>(object: &mut JsonObject<M>, process: &RecordedProcess) -> Result<(), M::Error> {
