@@ -900,6 +900,10 @@ pub struct PolicyCheck {
     /// What the command may do.
     #[command(flatten)]
     pub rules: PolicyRules,
+    /// Say which rule decides on writing, reading and executing this path, or on connecting to this address, and why;
+    /// without SNAP, as in a recording that is started here
+    #[arg(long, value_name = "PATH|HOST[:PORT]", conflicts_with_all = ["all", "allow_incomplete", "sarif", "code_quality"])]
+    pub explain: Option<OsString>,
     /// Let a recording pass that may lack something
     #[arg(long)]
     pub allow_incomplete: bool,

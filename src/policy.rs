@@ -5,8 +5,10 @@
 //! - `rules.rs`: the rules as given, and what they mean for one recording.
 //! - `patterns.rs`: patterns of paths as written; `glob.rs`: what they come to; `net.rs`: patterns of addresses.
 //! - `judge.rs`: what a recording did that they forbid; `programs.rs`: what it executed; `names.rs`: by which other names.
+//! - `explain.rs`: which rule decides on a path or an address.
 //! - `left_out.rs`: what rules of omission left out of it.
 
+mod explain;
 mod glob;
 mod judge;
 mod left_out;
@@ -16,5 +18,7 @@ mod patterns;
 mod programs;
 mod rules;
 
+pub use explain::PathExplanation;
 pub use judge::{Files, Finding, FindingSubject, PolicyReport, PolicyVerdict, judge};
+pub use net::AskedAddress;
 pub use rules::{CompiledPolicy, Decision, PathUseKind, PolicyPlaces, RuleWord, RuleWords};

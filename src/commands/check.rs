@@ -1,9 +1,10 @@
 //! `check`: judges a recording by rules of what its command may write, read and contact.
 //!
 //! `policy` judges; this reports the findings. `words.rs` collects the rules, `text.rs` puts a finding into words,
-//! `sarif.rs` and `code_quality.rs` are the formats of code hosts. A recording with rules reports its findings with [`judged`].
+//! `sarif.rs` and `code_quality.rs` are the formats of code hosts, `explain.rs` is `--explain`. A recording with rules reports its findings with [`judged`].
 
 mod code_quality;
+mod explain;
 mod sarif;
 mod text;
 mod words;
@@ -43,6 +44,9 @@ pub fn run(args: &PolicyCheck, console: &mut Console) -> VerbResult {
                 .to_owned(),
         )
         .into());
+    }
+    if let Some(asked) = &args.explain {
+        return explain::run(asked.as_encoded_bytes(), &words, args, console);
     }
     let snapshots = match args.all {
         true => open_library(&args.access, console)?,

@@ -168,7 +168,7 @@ pub fn here() -> Vec<u8> {
 }
 
 /// The path as it is written, from the root on. The current directory may be gone: it counts for a relative one alone.
-fn absolute(path: &OsStr) -> anyhow::Result<PathBuf> {
+pub fn absolute(path: &OsStr) -> anyhow::Result<PathBuf> {
     let path = Path::new(path);
     if path.is_absolute() {
         return Ok(path.to_owned());

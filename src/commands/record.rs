@@ -57,7 +57,7 @@ use front::{Ending, Front};
 pub use recalling::RecallRequest;
 use recalling::{Prepared, Recalling};
 pub use report::{Messages, ShellNotes};
-pub use setup::{Destination, SessionRules};
+pub use setup::{Destination, SessionRules, places_here};
 use setup::{Setup, program, set_up};
 use tracing::Handover;
 

@@ -56,6 +56,11 @@ impl PathGlob {
         PathGlob { glob, prefix: prefix.to_vec(), is_literal: self.is_literal }
     }
 
+    /// The pattern.
+    pub fn text(&self) -> &[u8] {
+        &self.glob
+    }
+
     /// The path that its first components name without a wildcard.
     pub fn prefix(&self) -> &[u8] {
         &self.prefix

@@ -2,7 +2,7 @@
 //!
 //! Neighbours: `rules.rs` has the words, `patterns.rs` the patterns of paths.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::glob::{PathGlob, check, name_matches};
 use super::patterns::{PRESETS, PathMatch};
@@ -98,6 +98,14 @@ impl AddressRule {
         Ok(AddressRule::Inet(Hosts::parse(host)?, port))
     }
 
+    /// The port that it names.
+    pub fn port(&self) -> Option<u16> {
+        match self {
+            AddressRule::Inet(_, port) => *port,
+            AddressRule::Any | AddressRule::Unix(_) | AddressRule::Abstract(_) => None,
+        }
+    }
+
     /// Whether a use is of such an address.
     pub fn matches(&self, used: &NetworkUse) -> bool {
         match (self, &used.address) {
@@ -124,6 +132,51 @@ impl AddressRule {
                 NetworkAddress::Inet(_) | NetworkAddress::Inet6(_) | NetworkAddress::Other(_),
             ) => false,
         }
+    }
+}
+
+/// An address that a user asks about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AskedAddress {
+    /// A host, at this port or any.
+    Inet(IpAddr, Option<u16>),
+    /// A socket of AF_UNIX, as recorded.
+    Unix(Vec<u8>),
+}
+
+impl AskedAddress {
+    /// Reads one host, `localhost`, or `unix:` and a socket, as rules have them; none if it is something else.
+    pub fn parse(text: &[u8]) -> Option<AskedAddress> {
+        if let Some(name) = text.strip_prefix(b"unix:") {
+            let is_abstract = name.starts_with(b"@");
+            let path = if is_abstract { [b"\0", &name[1..]].concat() } else { name.to_vec() };
+            return Some(AskedAddress::Unix(path));
+        }
+        match AddressRule::parse_inet(text).ok()? {
+            AddressRule::Inet(Hosts::Loopback, port) => {
+                Some(AskedAddress::Inet(Ipv4Addr::LOCALHOST.into(), port))
+            }
+            AddressRule::Inet(Hosts::Network(host, length), port) => {
+                let is_one = length == if host.is_ipv4() { 32 } else { 128 };
+                is_one.then_some(AskedAddress::Inet(host, port))
+            }
+            AddressRule::Any
+            | AddressRule::Inet(Hosts::Any, _)
+            | AddressRule::Unix(_)
+            | AddressRule::Abstract(_) => None,
+        }
+    }
+
+    /// A connection to it; `port` counts if it has none.
+    pub(super) fn connection(&self, port: Option<u16>) -> NetworkUse {
+        let address = match self {
+            AskedAddress::Unix(name) => NetworkAddress::Unix(name.clone()),
+            AskedAddress::Inet(host, own) => match SocketAddr::new(*host, own.or(port).unwrap_or_default()) {
+                SocketAddr::V4(address) => NetworkAddress::Inet(address),
+                SocketAddr::V6(address) => NetworkAddress::Inet6(address),
+            },
+        };
+        NetworkUse { process: 0, operation: NetworkOperation::Connect, address, count: 1, errno: None }
     }
 }
 

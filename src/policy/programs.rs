@@ -31,7 +31,7 @@ pub fn judge<'a>(
     }
     let mut findings = Vec::new();
     for (path, processes) in executed(snapshot.header()) {
-        let mut others: Vec<_> =
+        let mut others: Vec<(&[u8], bool)> =
             names.others(path).into_iter().map(|name| (name, names.is_from_before(name, path))).collect();
         // Without a record, it is taken for the file that is there now.
         if !names.knows(path)
@@ -41,26 +41,25 @@ pub fn judge<'a>(
         }
         // As the kernel shows a program whose name was removed.
         others.extend(path.strip_suffix(b" (deleted)").map(|name| (name, false)));
-        for (name, is_from_before) in std::iter::once((path, true)).chain(others) {
-            for &kind in &kinds {
-                let (word, text) = match policy.decide(kind, name, &|sign| sign != ContentSign::Key) {
-                    Decision::Denied(word, text) if kind == PathUseKind::Execute => (word, Some(text)),
-                    Decision::NotAllowed(word) if is_from_before => (word, None),
-                    _ => continue,
-                };
-                let subject = FindingSubject::Path {
-                    path: name.to_vec(),
-                    operations: Operation::Execute.into(),
-                    through: (name != path).then(|| path.to_vec()),
-                    left_out_by: None,
-                };
-                findings.push(Finding {
-                    word,
-                    text,
-                    subject,
-                    processes: processes.iter().copied().collect(),
-                });
-            }
+        others.insert(0, (path, true));
+        for &kind in &kinds {
+            let forbidden = others.iter().find_map(|(name, is_from_before)| {
+                match policy.decide(kind, name, &|sign| sign != ContentSign::Key) {
+                    Decision::Denied(word, text) if kind == PathUseKind::Execute => {
+                        Some((*name, word, Some(text)))
+                    }
+                    Decision::NotAllowed(word) if *is_from_before => Some((*name, word, None)),
+                    _ => None,
+                }
+            });
+            let Some((name, word, text)) = forbidden else { continue };
+            let subject = FindingSubject::Path {
+                path: name.to_vec(),
+                operations: Operation::Execute.into(),
+                through: (name != path).then(|| path.to_vec()),
+                left_out_by: None,
+            };
+            findings.push(Finding { word, text, subject, processes: processes.iter().copied().collect() });
         }
     }
     findings

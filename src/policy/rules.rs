@@ -251,6 +251,11 @@ impl CompiledPolicy {
         self.addresses.get(&word).map_or(&[], Vec::as_slice)
     }
 
+    /// The ports that rules name.
+    pub(super) fn ports(&self) -> impl Iterator<Item = u16> {
+        self.addresses.values().flatten().filter_map(|(_, rule)| rule.port())
+    }
+
     /// Whether there is a rule with a word.
     pub(super) fn has(&self, word: RuleWord) -> bool {
         !self.path_rules(word).is_empty() || !self.address_rules(word).is_empty()

@@ -326,6 +326,7 @@ pub fn check(project: &Project, input: CheckInput) -> anyhow::Result<Value> {
         snap: given(input.recording).map(PathBuf::from),
         all: false,
         rules,
+        explain: None,
         allow_incomplete: false,
         sarif: false,
         code_quality: false,

@@ -119,17 +119,24 @@ pub fn policy(options: &cli::RecordingOptions) -> Result<Option<CompiledPolicy>,
     if words.is_empty() {
         return Ok(None);
     }
-    let start = start_directory()?;
-    let places = PolicyPlaces {
+    let policy = compiled(&words, &places_here().map_err(SetupError::ours)?).map_err(SetupError::ours)?;
+    Ok(Some(policy.of_recording()))
+}
+
+/// What rules are relative to in a recording that is started here.
+///
+/// # Errors
+/// A sentence.
+pub fn places_here() -> Result<PolicyPlaces, String> {
+    let start = start_directory().map_err(|error| error.message)?;
+    Ok(PolicyPlaces {
         working_tree: working_tree(&start),
         home: home(&Environment::from_process(&start)),
         temporary: temporary_directory(),
         programs: search_path(),
-        secrets: config::secrets().map_err(SetupError::ours)?,
+        secrets: config::secrets()?,
         start,
-    };
-    let policy = compiled(&words, &places).map_err(SetupError::ours)?;
-    Ok(Some(policy.of_recording()))
+    })
 }
 
 /// The directory that the command is started in.
