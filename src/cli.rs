@@ -378,6 +378,9 @@ pub enum Verb {
     Verify(Verify),
     /// Check whether the command did only what it may: write, read and contact
     Check(PolicyCheck),
+    /// Write a policy file that recordings pass
+    #[command(subcommand)]
+    Policy(PolicyVerb),
     /// Put back the state after the command, or with --before the state before it
     Restore(Restore),
     /// Build the recorded state under a new directory
@@ -919,6 +922,26 @@ pub struct PolicyCheck {
     /// One JSON object
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PolicyVerb {
+    /// Write the rules that allow what recordings did, and little more, as a file for --policy
+    From(PolicyFrom),
+}
+
+#[derive(Debug, Args)]
+pub struct PolicyFrom {
+    /// The snapshots: @ (the newest), @~1, an identifier or its beginning, a name, or a directory [default: the last that
+    /// changed something]
+    #[arg(value_name = "SNAP")]
+    pub snaps: Vec<PathBuf>,
+    /// All recordings of the library
+    #[arg(long, conflicts_with = "snaps")]
+    pub all: bool,
+    /// Whose recordings.
+    #[command(flatten)]
+    pub access: SessionAccess,
 }
 
 /// Whether a difference makes the exit status 1.

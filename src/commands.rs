@@ -32,6 +32,7 @@ mod open;
 pub mod out;
 mod past;
 pub mod paths;
+pub mod policy;
 mod progress;
 mod provide;
 pub mod prune;
@@ -116,6 +117,7 @@ fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
         Verb::Attest(args) => attest::run(&args, console),
         Verb::Verify(args) => verify::run(&args, console),
         Verb::Check(args) => check::run(&args, console),
+        Verb::Policy(verb) => policy::run(&verb, console),
         Verb::Export(args) => export::run(&args, console),
         Verb::Import(args) => import::run(&args, console),
         Verb::Recover(args) => recover::run(&args, console),

@@ -6,11 +6,13 @@
 //! - `patterns.rs`: patterns of paths as written; `glob.rs`: what they come to; `net.rs`: patterns of addresses.
 //! - `judge.rs`: what a recording did that they forbid; `programs.rs`: what it executed; `names.rs`: by which other names.
 //! - `explain.rs`: which rule decides on a path or an address.
+//! - `learn.rs`: rules that allow what recordings did.
 //! - `left_out.rs`: what rules of omission left out of it.
 
 mod explain;
 mod glob;
 mod judge;
+mod learn;
 mod left_out;
 mod names;
 mod net;
@@ -20,5 +22,6 @@ mod rules;
 
 pub use explain::PathExplanation;
 pub use judge::{Files, Finding, FindingSubject, PolicyReport, PolicyVerdict, judge};
+pub use learn::{LearnedRule, Learner};
 pub use net::AskedAddress;
 pub use rules::{CompiledPolicy, Decision, PathUseKind, PolicyPlaces, RuleWord, RuleWords};

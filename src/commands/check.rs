@@ -158,8 +158,9 @@ pub fn judged(snapshot: &Snapshot, policy: &CompiledPolicy) -> (Vec<String>, Pol
 }
 
 /// The live files, and the contents that the recording has.
-struct Live<'a> {
-    contents: Contents<'a>,
+pub struct Live<'a> {
+    /// The contents.
+    pub contents: Contents<'a>,
 }
 
 impl Files for Live<'_> {
@@ -178,7 +179,7 @@ impl Files for Live<'_> {
 
 /// The places of a recording. Earlier versions did not record the working tree: where it is not known, the workspace is
 /// the start directory, since a repository may be one that the command has made.
-fn places(header: &Header) -> Result<PolicyPlaces, String> {
+pub fn places(header: &Header) -> Result<PolicyPlaces, String> {
     let mut places =
         PolicyPlaces { secrets: config::secrets()?, programs: search_path(), ..PolicyPlaces::of(header) };
     if places.home.is_none() && header.uid == rustix::process::geteuid().as_raw() {

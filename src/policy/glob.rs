@@ -5,7 +5,7 @@
 use crate::fs::parent_of;
 use crate::git::below;
 
-/// A pattern of absolute paths; what is beneath a directory that it matches, matches, too.
+/// A pattern of absolute paths; what is beneath a directory that it matches, matches, too, unless it ends with `/.`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathGlob {
     glob: Vec<u8>,
@@ -13,12 +13,14 @@ pub struct PathGlob {
     prefix: Vec<u8>,
     /// Whether the prefix is all of it.
     is_literal: bool,
+    /// Whether it does not match what is beneath.
+    is_alone: bool,
 }
 
 impl PathGlob {
     /// The pattern that matches one path and everything beneath it.
     pub fn literal(path: &[u8]) -> PathGlob {
-        PathGlob { glob: escaped(path), prefix: path.to_vec(), is_literal: true }
+        PathGlob { glob: escaped(path), prefix: path.to_vec(), is_literal: true, is_alone: false }
     }
 
     /// The pattern `text` below the directory `base`, which is a path and no pattern.
@@ -27,6 +29,7 @@ impl PathGlob {
     /// What is wrong with it.
     pub fn below(base: &[u8], text: &[u8]) -> Result<PathGlob, &'static str> {
         check(text)?;
+        let is_alone = text.ends_with(b"/.");
         let base = escaped(base);
         let mut components: Vec<&[u8]> = Vec::new();
         for component in base.split(|byte| *byte == b'/').chain(text.split(|byte| *byte == b'/')) {
@@ -38,7 +41,7 @@ impl PathGlob {
         }
         let literals: Vec<_> = components.iter().map_while(|component| literal(component)).collect();
         let is_literal = literals.len() == components.len();
-        Ok(PathGlob { glob: joined(&components), prefix: joined(&literals), is_literal })
+        Ok(PathGlob { glob: joined(&components), prefix: joined(&literals), is_literal, is_alone })
     }
 
     /// The same pattern with another path in place of the prefix, which leads there by symlinks.
@@ -53,7 +56,7 @@ impl PathGlob {
         if glob.is_empty() {
             glob.push(b'/');
         }
-        PathGlob { glob, prefix: prefix.to_vec(), is_literal: self.is_literal }
+        PathGlob { glob, prefix: prefix.to_vec(), ..*self }
     }
 
     /// The pattern.
@@ -76,12 +79,18 @@ impl PathGlob {
         if below(path, &self.prefix).is_none() {
             return false;
         }
+        if self.is_alone {
+            return self.is_match(path);
+        }
         self.is_literal
             || std::iter::successors(Some(path), |path| parent_of(path)).any(|path| self.is_match(path))
     }
 
     /// Whether it matches everything beneath `directory`.
     pub fn matches_all_beneath(&self, directory: &[u8]) -> bool {
+        if self.is_alone {
+            return false;
+        }
         let all = self.glob.strip_suffix(b"/**").filter(|_| !self.is_literal);
         let has_all = |directory: &[u8]| match all {
             Some(b"") => true,
@@ -93,7 +102,7 @@ impl PathGlob {
 
     /// Whether it can match something beneath `directory`.
     pub fn may_match_beneath(&self, directory: &[u8]) -> bool {
-        below(&self.prefix, directory).is_some() || below(directory, &self.prefix).is_some()
+        below(&self.prefix, directory).is_some() || !self.is_alone && below(directory, &self.prefix).is_some()
     }
 
     fn is_match(&self, path: &[u8]) -> bool {
@@ -121,7 +130,7 @@ fn joined<C: AsRef<[u8]>>(components: &[C]) -> Vec<u8> {
 }
 
 /// `path` as a pattern that matches nothing else.
-fn escaped(path: &[u8]) -> Vec<u8> {
+pub fn escaped(path: &[u8]) -> Vec<u8> {
     let mut glob = Vec::with_capacity(path.len());
     for byte in path {
         if b"*?[\\".contains(byte) {
@@ -192,6 +201,9 @@ mod tests {
             ("a?/[bc]", &["/w/ax/b", "/w/ay/c/d"], &["/w/a/b", "/w/ax/d", "/w/a/x/b"]),
             ("../v/./x", &["/v/x"], &["/w/v/x"]),
             ("..", &["/w", "/etc"], &[]),
+            ("a/.", &["/w/a"], &["/w/a/b", "/w"]),
+            ("*/.", &["/w/a"], &["/w/a/b", "/w"]),
+            ("../.", &["/"], &["/w", "/x"]),
             ("\\*", &["/w/*"], &["/w/a"]),
         ] {
             let glob = glob("/w", text);
@@ -224,6 +236,8 @@ mod tests {
             ("/**", "/v", true, true),
             ("/w/*/x", "/v/w", false, false),
             ("/*/x/**", "/w/x", true, true),
+            ("/w/.", "/w", false, true),
+            ("/w/.", "/w/a", false, false),
         ] {
             let glob = glob("/", text);
             assert_eq!(glob.matches_all_beneath(directory.as_bytes()), all, "{text} {directory}");

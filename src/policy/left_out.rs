@@ -102,6 +102,20 @@ fn note_left_out(word: RuleWord, rules: &[&str], report: &mut PolicyReport) {
     }
 }
 
+/// The presets, and the paths with the number of reads, that must be allowed for the reads that were left out.
+pub fn needed(header: &Header, places: &PolicyPlaces) -> (Vec<&'static [u8]>, Vec<(Vec<u8>, u64)>) {
+    let (mut presets, mut paths): (Vec<&[u8]>, Vec<_>) = (Vec::new(), Vec::new());
+    for rule in header.suppressed.iter().filter(|rule| rule.reads > 0) {
+        match (region(&rule.rule, places), rule.rule.as_str()) {
+            (Some(path), _) => paths.push((path, rule.reads)),
+            (None, GIT) => presets.push(b"@workspace"),
+            (None, FOREIGN_OWNER) => presets.push(b"@system"),
+            (None, _) => {}
+        }
+    }
+    (presets, paths)
+}
+
 /// Whether a rule names something in the place that a rule of omission covers.
 fn is_about(denied: &PathRule, omission: &str, region: Option<&[u8]>) -> bool {
     let PathMatch::Globs(globs) = &denied.paths else { return false };

@@ -102,7 +102,7 @@ impl PatternMaker<'_> {
             }
             b"@system" => {
                 let resolved = SYSTEM.map(|path| (self.resolve)(path));
-                literals(&resolved.iter().map(Vec::as_slice).chain(SYSTEM).collect::<Vec<_>>())
+                literals(&SYSTEM.into_iter().chain(resolved.iter().map(Vec::as_slice)).collect::<Vec<_>>())
             }
             b"@secrets" => PathMatch::Secrets(self.places.secrets.clone()),
             text => PathMatch::Globs(self.globs(text)?),

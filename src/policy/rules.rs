@@ -235,6 +235,20 @@ impl CompiledPolicy {
         self
     }
 
+    /// The same rules, and of each word that allows one that matches nothing.
+    #[must_use]
+    pub(super) fn allowing_nothing(mut self) -> CompiledPolicy {
+        let nothing = || PathMatch::Globs(Vec::new());
+        for kind in PathUseKind::ALL {
+            let rule = PathRule { text: Vec::new(), paths: nothing() };
+            self.paths.entry(kind.words().0).or_default().push(rule);
+        }
+        for word in [RuleWord::AllowNet, RuleWord::AllowUnix] {
+            self.addresses.entry(word).or_default().push((Vec::new(), AddressRule::Unix(Some(nothing()))));
+        }
+        self
+    }
+
     /// The same rules, for a recording that is made with them.
     #[must_use]
     pub fn of_recording(mut self) -> CompiledPolicy {

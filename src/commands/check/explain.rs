@@ -21,6 +21,9 @@ use crate::snapshot::{Snapshot, printable};
 
 /// Runs it for what the user asks about.
 pub fn run(asked: &[u8], words: &RuleWords, args: &PolicyCheck, console: &mut Console) -> VerbResult {
+    if asked.is_empty() {
+        return Err(UsageError("--explain needs a path or an address".to_owned()).into());
+    }
     let snapshot = args.snap.as_deref().map(|snap| open(snap, &args.access, console)).transpose()?;
     let places = match &snapshot {
         Some(snapshot) => places(snapshot.header()),
@@ -113,18 +116,21 @@ impl Explained {
             Subject::Address(address) => printable(address),
         };
         writeln!(console, "{subject}")?;
-        let port = |explanation: &Explanation| match explanation.port {
-            Some(port) => format!("{} :{port}", explanation.usage),
+        let usage = |explanation: &Explanation| match explanation.port {
+            Some(port) => format!("{} to port {port}", explanation.usage),
+            None if self.decisions.iter().any(|other| other.port.is_some()) => {
+                format!("{} to others", explanation.usage)
+            }
             None => explanation.usage.clone(),
         };
         let width =
-            self.decisions.iter().map(|explanation| port(explanation).len()).max().unwrap_or_default();
+            self.decisions.iter().map(|explanation| usage(explanation).len()).max().unwrap_or_default();
         for explanation in &self.decisions {
             let (word, color) =
                 if explanation.is_allowed() { ("allowed", style::ADDED) } else { ("denied", style::CHANGED) };
             let word = console.paint(color, format_args!("{word:7}")).to_string();
             let why = console.paint(style::FAINT, &explanation.why).to_string();
-            writeln!(console, "{:width$}  {word}  {why}", port(explanation))?;
+            writeln!(console, "{:width$}  {word}  {why}", usage(explanation))?;
         }
         Ok(())
     }

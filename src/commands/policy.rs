@@ -1,0 +1,132 @@
+//! `policy from`: a policy file that recordings pass, for a person to review.
+//!
+//! `policy::Learner` makes the rules; this writes them as TOML.
+
+use super::check::{Live, compiled, places};
+use super::exit::{Exit, UsageError, VerbResult};
+use super::log::{cut, title};
+use super::open::{open, open_library, open_or_last};
+use super::out::{Console, OutputError};
+use super::paths::{counted, masked_line};
+use crate::cli::{PolicyFrom, PolicyVerb};
+use crate::library::ID_LENGTH;
+use crate::policy::{LearnedRule, Learner, PolicyVerdict, RuleWord, RuleWords, judge};
+use crate::snapshot::source::Contents;
+use crate::snapshot::{Header, Snapshot, printable};
+
+/// How many characters of a command line, and how many recordings, are shown.
+const COMMAND: usize = 80;
+const LISTED: usize = 20;
+
+/// Runs `policy`.
+pub fn run(verb: &PolicyVerb, console: &mut Console) -> VerbResult {
+    let PolicyVerb::From(args) = verb;
+    let snapshots = opened(args, console)?;
+    let mut learner = Learner::default();
+    for snapshot in &snapshots {
+        let header = snapshot.header();
+        if !header.kind.is_recording() {
+            return Err(
+                UsageError("a rescue has no command that a policy could be made from".to_owned()).into()
+            );
+        }
+        let live = Live { contents: Contents::new(snapshot) };
+        let by = |process| command_of(process, header);
+        let learned = places(header).and_then(|places| learner.add(snapshot, &places, &live, &by));
+        learned.map_err(UsageError)?;
+    }
+    let rules = learner.rules();
+    write(&snapshots, &learner, console)?;
+    let mut words = RuleWords::default();
+    for (word, rules) in rules {
+        words.add(word, rules.into_iter().map(|rule| rule.text));
+    }
+    let mut status = Exit::Success;
+    for snapshot in &snapshots {
+        if let Some(why) = refusal(snapshot, &words)? {
+            let id = printable(short(snapshot.header()).as_bytes()).into_owned();
+            console.say(format_args!("{id} does not pass this policy: {}", printable(why.as_bytes())));
+            status = Exit::Finding;
+        }
+    }
+    Ok(status)
+}
+
+fn opened(args: &PolicyFrom, console: &mut Console) -> anyhow::Result<Vec<Snapshot>> {
+    if args.all {
+        return open_library(&args.access, console);
+    }
+    match args.snaps.as_slice() {
+        [] => Ok(vec![open_or_last(None, &args.access, console)?]),
+        snaps => snaps.iter().map(|snap| open(snap, &args.access, console)).collect(),
+    }
+}
+
+/// Why a recording does not pass rules.
+fn refusal(snapshot: &Snapshot, words: &RuleWords) -> Result<Option<String>, UsageError> {
+    let policy = places(snapshot.header()).and_then(|places| compiled(words, &places)).map_err(UsageError)?;
+    let report = judge(snapshot, &policy, &Live { contents: Contents::new(snapshot) });
+    Ok(match report.verdict(false) {
+        PolicyVerdict::Pass => None,
+        PolicyVerdict::Fail => Some(counted(report.findings.len(), "finding", "findings")),
+        PolicyVerdict::Unknown => report.unknown.into_iter().next(),
+    })
+}
+
+fn short(header: &Header) -> &str {
+    header.id.get(..ID_LENGTH).unwrap_or(&header.id)
+}
+
+fn command_of(process: u32, header: &Header) -> String {
+    let found = header.processes.iter().find(|one| one.id == process);
+    found.map(|one| cut(&masked_line(&one.image.argv), COMMAND)).unwrap_or_default()
+}
+
+fn write(snapshots: &[Snapshot], learner: &Learner, console: &mut Console) -> Result<(), OutputError> {
+    let count = counted(snapshots.len(), "recording", "recordings");
+    writeln!(
+        console,
+        "# What {count} did, by agent-snapshot policy from. Review it, then use it with --policy FILE."
+    )?;
+    for snapshot in snapshots.iter().take(LISTED) {
+        let header = snapshot.header();
+        let command = cut(&title(&header.command, header.title.as_deref()), COMMAND);
+        writeln!(console, "#   {}  {}", printable(short(header).as_bytes()), printable(command.as_bytes()))?;
+    }
+    if snapshots.len() > LISTED {
+        writeln!(console, "#   and {} more", snapshots.len() - LISTED)?;
+    }
+    let mut secrets = learner.secrets().peekable();
+    if secrets.peek().is_some() {
+        writeln!(console, "# Secrets were read, so there is no deny-read = [\"@secrets\"]:")?;
+    }
+    for (path, by) in secrets {
+        writeln!(console, "#   {}  by {}", printable(path), printable(by.as_bytes()))?;
+    }
+    writeln!(console)?;
+    for (word, rules) in learner.rules() {
+        match (word, rules.as_slice()) {
+            (RuleWord::DenyNet, [LearnedRule { text, .. }]) if text == b"*" => {
+                writeln!(console, "deny-net = true")?
+            }
+            (_, [rule @ LearnedRule { remark: None, .. }]) => {
+                writeln!(console, "{} = [{}]", word.name(), quoted(rule))?
+            }
+            (_, rules) => {
+                writeln!(console, "{} = [", word.name())?;
+                for rule in rules {
+                    let remark =
+                        rule.remark.as_ref().map(|remark| format!(" # {}", printable(remark.as_bytes())));
+                    writeln!(console, "    {},{}", quoted(rule), remark.unwrap_or_default())?;
+                }
+                writeln!(console, "]")?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A rule as a string of TOML.
+fn quoted(rule: &LearnedRule) -> String {
+    toml_edit::Value::from(String::from_utf8_lossy(&rule.text).as_ref()).to_string()
+}
