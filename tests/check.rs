@@ -1,6 +1,9 @@
 //! Rules of what a command may do: `check`, and the same words on a recording.
 
 mod calls;
+mod policy;
+mod programs;
+mod reads;
 mod recording;
 mod ways;
 

@@ -313,4 +313,4 @@ impl Serialize for FindingJson<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

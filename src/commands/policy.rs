@@ -130,3 +130,6 @@ fn write(snapshots: &[Snapshot], learner: &Learner, console: &mut Console) -> Re
 fn quoted(rule: &LearnedRule) -> String {
     toml_edit::Value::from(String::from_utf8_lossy(&rule.text).as_ref()).to_string()
 }
+
+#[cfg(test)]
+mod tests;

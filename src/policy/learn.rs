@@ -116,7 +116,7 @@ impl Learner {
             match place.preset(&region, &["@workspace", "@tmp", "@system"]) {
                 Some(preset) => drop(self.presets.entry(RuleWord::AllowRead).or_default().insert(preset)),
                 None => {
-                    let remark = format!("{reads} reads there were left out of a recording");
+                    let remark = format!("reads there were left out of a recording: {reads}");
                     self.remarked.insert((RuleWord::AllowRead, place.text(&region)), remark);
                 }
             }

@@ -194,7 +194,10 @@ fn rule_text(decision: &Decision) -> String {
 fn why(explained: &PathExplanation) -> String {
     let PathExplanation { kind, decision, other_name, pattern, outweighed } = explained;
     let mut why = match decision {
-        Decision::Free => return format!("no --{} nor --{}", kind.words().0.name(), kind.words().1.name()),
+        Decision::Free => {
+            let (allow, deny) = kind.words();
+            return format!("no --{} is given, no --{} matches", allow.name(), deny.name());
+        }
         decision => rule_text(decision),
     };
     if let Some(pattern) = pattern

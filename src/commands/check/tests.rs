@@ -1,3 +1,5 @@
+//! What is found in small bundles, and how it is told.
+
 use std::process::{Command, Stdio};
 
 use super::super::testing::{BundleTrees, Ran, run};
@@ -7,7 +9,8 @@ use crate::snapshot::{
     Operations, PathUse, Present, RecordedProcess, State, Suppressed, Warning, WarningKind,
 };
 
-fn process(id: u32, argv: &[&str]) -> RecordedProcess {
+/// A process that executed a program of `/bin`.
+pub fn process(id: u32, argv: &[&str]) -> RecordedProcess {
     let argv: Vec<Vec<u8>> = argv.iter().map(|word| word.as_bytes().to_vec()).collect();
     RecordedProcess {
         id,
@@ -23,7 +26,7 @@ fn process(id: u32, argv: &[&str]) -> RecordedProcess {
 }
 
 /// A bundle whose command was started in /nowhere/work, by processes 1 and 2.
-fn trees() -> BundleTrees {
+pub fn trees() -> BundleTrees {
     let mut trees = BundleTrees::new();
     trees.header.processes =
         vec![process(1, &["sh", "build.sh"]), process(2, &["cp", "--token", "x", "a b"])];
@@ -31,7 +34,8 @@ fn trees() -> BundleTrees {
     trees
 }
 
-fn record(path: &[u8], operations: &[Operation], before: State, after: State) -> FileRecord {
+/// A path that process 2 used.
+pub fn record(path: &[u8], operations: &[Operation], before: State, after: State) -> FileRecord {
     let operations = operations.iter().fold(Operations::NONE, |set, operation| set.with(*operation));
     let uses = vec![PathUse { process: 2, operations, exe: None }];
     FileRecord { before, operations, uses, processes: vec![2], ..created(path, after) }
@@ -41,11 +45,13 @@ fn absent() -> State {
     State::Absent { tombstone: false }
 }
 
-fn file(ino: u64, nlink: u64, size: u64) -> State {
+/// A regular file.
+pub fn file(ino: u64, nlink: u64, size: u64) -> State {
     State::Present(Box::new(Present { ino, nlink, ..present(size) }))
 }
 
-fn written(path: &[u8]) -> FileRecord {
+/// A path at which process 2 made a file.
+pub fn written(path: &[u8]) -> FileRecord {
     record(path, &[Operation::Write], absent(), file(1, 1, 3))
 }
 
@@ -305,6 +311,134 @@ fn addresses_are_judged() {
 }
 
 #[test]
+fn one_rule_that_allows_denies_the_rest_of_its_kind() {
+    let used = |address: NetworkAddress| NetworkUse {
+        process: 1,
+        operation: NetworkOperation::Connect,
+        address,
+        count: 1,
+        errno: None,
+    };
+    let mut trees = trees();
+    trees.header.network = vec![
+        used(NetworkAddress::Inet("10.0.0.1:443".parse().unwrap())),
+        used(NetworkAddress::Unix(b"/run/x".to_vec())),
+        used(NetworkAddress::Unix(b"\0bus-1".to_vec())),
+        used(NetworkAddress::Unix(Vec::new())),
+        used(NetworkAddress::Other("packet".to_owned())),
+        used(NetworkAddress::Other("netlink".to_owned())),
+    ];
+    trees.commit(|all| {
+        all.push(record(b"/home/me/a", &[Operation::Read], file(1, 1, 3), file(1, 1, 3)));
+        all.push(record(b"/home/me/d", &[Operation::Directory], file(2, 1, 3), file(2, 1, 3)));
+        all.push(record(b"/home/me/e", &[Operation::Existence], file(3, 1, 3), file(3, 1, 3)));
+    });
+    for (args, expected) in [
+        (&["--allow-net", "10.0.0.1:443"][..], &["allow-net   packet"][..]),
+        (&["--allow-net", "10.0.0.0/8:80"], &["allow-net   10.0.0.1:443", "allow-net   packet"]),
+        (
+            &["--allow-net", "10.0.0.1", "--deny-net=:443"],
+            &["allow-net   packet", "deny-net    10.0.0.1:443"],
+        ),
+        (&["--allow-unix", "/run"], &["allow-unix  @bus-1"]),
+        (&["--allow-unix", "@bus-*"], &["allow-unix  /run/x"]),
+        (&["--allow-unix", "@tmp"], &["allow-unix  /run/x", "allow-unix  @bus-1"]),
+        (&["--allow-read", "/home/me/a", "--allow-read", "@system"], &["allow-read  /home/me/d"]),
+        (&["--allow-read", "~", "--allow-read", "/bin", "--deny-read", "~/a"], &["deny-read   /home/me/a"]),
+        (&["--allow-exec", "/bin/sh"], &["allow-exec  /bin/cp"]),
+        (&["--allow-exec", "/bin", "--deny-exec", "cp"], &["deny-exec   /bin/cp"]),
+    ] {
+        let ran = check(&trees, args);
+        let mut found: Vec<&str> =
+            ran.text().lines().filter_map(|line| Some(line.rsplit_once("  ")?.0)).collect();
+        found.sort_unstable();
+        assert_eq!(found, expected, "{args:?}: {}", ran.text());
+    }
+    let refused = check(&trees, &["--allow-net", "unix:/run/x"]);
+    assert_eq!(refused.status, 2);
+    assert!(refused.err.contains("which --allow-unix allows"), "{}", refused.err);
+}
+
+#[test]
+fn reads_that_were_left_out_do_not_pass_where_not_all_is_allowed() {
+    let verdict = |rule: &str, args: &[&str]| {
+        let mut trees = trees();
+        let left_out =
+            Suppressed { changes: Some(Vec::new()), changed: Vec::new(), writes: 0, ..left_out(rule, &[]) };
+        trees.header.suppressed = vec![left_out];
+        trees.commit(|_| {});
+        let mut line = vec!["--json", "--allow-read", "/bin"];
+        line.extend(args.iter().flat_map(|glob| ["--allow-read", glob]));
+        let json = check(&trees, &line).json();
+        (json["verdict"].as_str().unwrap().to_owned(), json["notes"].as_array().unwrap().len())
+    };
+    for (rule, globs, expected) in [
+        ("reads:/usr", &["@workspace"][..], ("unknown", 0)),
+        ("reads:/usr", &["@system"], ("pass", 0)),
+        ("$HOME/.cache", &["@system"], ("unknown", 0)),
+        ("$HOME/.cache", &["~/.cache/x"], ("unknown", 0)),
+        ("$HOME/.cache", &["~/.cache"], ("pass", 0)),
+        ("../left", &["."], ("unknown", 0)),
+        ("../left", &["../left"], ("pass", 0)),
+        ("foreign owner", &["@workspace"], ("unknown", 0)),
+        ("foreign owner", &["@system"], ("pass", 1)),
+        (".git", &["./src"], ("unknown", 0)),
+        (".git", &["@workspace"], ("pass", 1)),
+    ] {
+        assert_eq!(verdict(rule, globs), (expected.0.to_owned(), expected.1), "{rule} {globs:?}");
+    }
+}
+
+#[test]
+fn a_decision_is_explained() {
+    let trees = trees();
+    trees.commit(|_| {});
+    let rules = [
+        "--allow-write",
+        "@workspace",
+        "--deny-write",
+        "*.lock",
+        "--deny-read",
+        "@secrets",
+        "--allow-net",
+        "10.0.0.1:443",
+    ];
+    let explain = |what: &str| check(&trees, &[&["--explain", what][..], &rules].concat());
+    assert_eq!(
+        explain("/nowhere/work/a.lock").text(),
+        "/nowhere/work/a.lock\n\
+         write  denied   --deny-write *.lock, which is /nowhere/work/**/*.lock; outweighs --allow-write @workspace\n\
+         read   allowed  no --allow-read is given, no --deny-read matches\n\
+         exec   allowed  no --allow-exec is given, no --deny-exec matches\n"
+    );
+    assert_eq!(
+        explain("/home/me/.netrc").text(),
+        "/home/me/.netrc\n\
+         write  denied   no --allow-write matches\n\
+         read   denied   --deny-read @secrets\n\
+         exec   allowed  no --allow-exec is given, no --deny-exec matches\n"
+    );
+    assert_eq!(
+        explain("10.0.0.1").text(),
+        "10.0.0.1\n\
+         connect to port 443  allowed  --allow-net 10.0.0.1:443\n\
+         connect to others    denied   no --allow-net matches\n"
+    );
+    assert_eq!(explain("[::1]:443").text(), "[::1]:443\nconnect  denied   no --allow-net matches\n");
+    let json = check(&trees, &[&["--explain", "/etc", "--json"][..], &rules].concat()).json();
+    assert_eq!(json["path"], "/etc");
+    let written = &json["decisions"][0];
+    assert_eq!(
+        (&written["use"], &written["allowed"], &written["rule"]),
+        (&"write".into(), &false.into(), &"allow-write".into())
+    );
+    for (what, why) in [("", "needs a path"), ("example.org:443", "is a name")] {
+        let ran = explain(what);
+        assert!(ran.status == 2 && ran.err.contains(why), "{}", ran.err);
+    }
+}
+
+#[test]
 fn rules_come_from_a_file_too() {
     let trees = trees();
     trees.commit(|all| all.push(written(b"/etc/x")));
@@ -316,6 +450,12 @@ fn rules_come_from_a_file_too() {
     assert_eq!(with("allow-write = [\"@workspace\"]\n").status, 1);
     assert_eq!(with("allow-write = [\"@workspace\", \"/etc\"]\ndeny-net = true\n").status, 0);
     assert_eq!(with("deny-net = [\"10.0.0.1\"]\n").status, 0);
+    assert_eq!(with("allow-exec = [\"/bin/sh\"]\n").status, 1);
+    assert_eq!(
+        with("allow-exec = [\"/bin/*\"]\nallow-net = [\"[::1]:1\"]\nallow-unix = [\"@x\"]\n").status,
+        0
+    );
+    assert_eq!(with("allow-read = [\"@system\"]\ndeny-exec = [\"cp\"]\n").status, 1);
     let name = file.to_str().unwrap();
     for (text, why) in [
         ("allow-wrote = []\n", "line 1: unknown field `allow-wrote`, expected one of"),
