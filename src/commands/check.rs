@@ -168,6 +168,10 @@ impl Files for Live<'_> {
         may_have(record, &self.contents, sign)
     }
 
+    fn has_now(&self, path: &[u8], sign: ContentSign) -> bool {
+        has_now(path, sign)
+    }
+
     fn state(&self, path: &[u8]) -> Option<Present> {
         state_of(path)
     }
@@ -197,13 +201,18 @@ fn may_have(record: &FileRecord, contents: &Contents, sign: ContentSign) -> bool
     if is_withheld(&record.before) || is_withheld(&record.after) {
         return true;
     }
+    recorded_sign(record, contents, sign).unwrap_or_else(|| has_now(&record.path, sign))
+}
+
+/// Whether the live file at a path has what makes it a secret, likewise.
+pub fn has_now(path: &[u8], sign: ContentSign) -> bool {
     let is_named_so = sign != ContentSign::Key;
-    let live = || {
-        let file = crate::fs::open_regular(&record.path)?;
+    let has = || {
+        let file = fs::open_regular(path)?;
         let is_read = is_named_so || file.metadata()?.len() <= LIMIT;
         if is_read { has_sign(file, sign) } else { Ok(false) }
     };
-    recorded_sign(record, contents, sign).unwrap_or_else(|| live().unwrap_or(is_named_so))
+    has().unwrap_or(is_named_so)
 }
 
 fn print(

@@ -117,6 +117,8 @@ impl PolicyReport {
 pub trait Files {
     /// Whether the content of a record's file has what makes it a secret.
     fn has(&self, record: &FileRecord, sign: ContentSign) -> bool;
+    /// Whether the content of the file at a path has that now.
+    fn has_now(&self, path: &[u8], sign: ContentSign) -> bool;
     /// What is at a path now.
     fn state(&self, path: &[u8]) -> Option<Present>;
     /// Where a path leads now.
@@ -166,7 +168,8 @@ pub fn judge(snapshot: &Snapshot, policy: &CompiledPolicy, live: &dyn Files) -> 
             unknown.extend(unknown_names(record, policy, &names));
         }
     }
-    for finding in programs::judge(snapshot, policy, &names, live) {
+    let listed = left_out::forbidden_reads(header, policy, live);
+    for finding in programs::judge(snapshot, policy, &names, live).into_iter().chain(listed) {
         add(finding);
     }
     let mut somewhere = Vec::new();

@@ -88,7 +88,9 @@ impl Learner {
                         }
                         _ => operations == Operation::Directory.into(),
                     };
-                    (finding.word, path, is_directory && left_out_by.is_none())
+                    let is_alone =
+                        is_directory && (left_out_by.is_none() || finding.word != RuleWord::AllowWrite);
+                    (finding.word, path, is_alone)
                 }
                 FindingSubject::Beneath { path, .. } => (finding.word, path, false),
                 // No rule but one that allows everything would let it pass.

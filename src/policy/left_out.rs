@@ -3,11 +3,11 @@
 //! Neighbour: `judge.rs` judges the changes that are listed; reads are only counted.
 
 use super::glob::PathGlob;
-use super::judge::{Files, PolicyReport};
+use super::judge::{Files, Finding, FindingSubject, PolicyReport};
 use super::patterns::{PathMatch, PathRule, SYSTEM};
 use super::rules::{CompiledPolicy, Decision, PathUseKind, PolicyPlaces, RuleWord};
 use crate::git::below;
-use crate::snapshot::{Header, LeftOutChange, Operations, Suppressed};
+use crate::snapshot::{Header, LeftOutChange, Operation, Operations, Suppressed};
 
 /// The changes that a rule left out; those of an earlier version by the topmost paths.
 pub fn changes(rule: &Suppressed) -> Vec<LeftOutChange> {
@@ -22,7 +22,27 @@ pub fn changes(rule: &Suppressed) -> Vec<LeftOutChange> {
     })
 }
 
-/// Tells of reads that were left out: as a gap, if a rule of the user is about the place that a rule of omission covers.
+/// The reads that are listed and forbidden.
+pub fn forbidden_reads(header: &Header, policy: &CompiledPolicy, live: &dyn Files) -> Vec<Finding> {
+    let content = Operations::from(Operation::Read).with(Operation::Execute);
+    let listed =
+        header.suppressed.iter().flat_map(|rule| rule.read.iter().flatten().map(move |used| (rule, used)));
+    let findings = listed.filter_map(|(rule, used)| {
+        let reads = used.operations.intersection(content);
+        let has = |sign| live.has_now(&used.path, sign);
+        let (operations, word, text) = match policy.decide(PathUseKind::Read, &used.path, &has) {
+            Decision::Denied(word, text) if !reads.is_empty() => (reads, word, Some(text)),
+            Decision::NotAllowed(word) => (used.operations, word, None),
+            _ => return None,
+        };
+        let (path, left_out_by) = (used.path.clone(), Some(rule.rule.clone()));
+        let subject = FindingSubject::Path { path, operations, through: None, left_out_by };
+        Some(Finding { word, text, subject, processes: vec![used.process] })
+    });
+    findings.collect()
+}
+
+/// Tells of reads that were left out, and are not listed: as a gap, if a rule of the user is about the place that a rule of omission covers.
 pub fn judge_reads(header: &Header, policy: &CompiledPolicy, live: &dyn Files, report: &mut PolicyReport) {
     let places = PolicyPlaces::of(header);
     // A recording has the reads that its own rules forbid, but in Git directories.
@@ -55,7 +75,9 @@ fn judge_denied_reads(omissions: &[Omission], denying: &[PathRule], report: &mut
                 rule.rule,
                 rule.reads
             )),
-            None if may_be_beneath(denying, region.as_deref()) => left_out.push(rule.rule.as_str()),
+            None if rule.read.is_none() && may_be_beneath(denying, region.as_deref()) => {
+                left_out.push(rule.rule.as_str())
+            }
             None => {}
         }
     }
@@ -78,6 +100,7 @@ fn judge_allowed_reads(
         let is_allowed = match (region, rule.rule.as_str()) {
             (Some(region), _) => allows(region),
             (None, GIT) => allows(places.workspace()),
+            (None, FOREIGN_OWNER) if rule.read.is_some() => true,
             (None, FOREIGN_OWNER) => SYSTEM.iter().all(|path| allows(path)),
             (None, _) => true,
         };
@@ -86,7 +109,7 @@ fn judge_allowed_reads(
                 "allow-read does not allow all that the rule {} may have left out of the recording, {} reads",
                 rule.rule, rule.reads
             ));
-        } else if region.is_none() {
+        } else if region.is_none() && rule.read.is_none() {
             left_out.push(rule.rule.as_str());
         }
     }
@@ -109,7 +132,7 @@ pub fn needed(header: &Header, places: &PolicyPlaces) -> (Vec<&'static [u8]>, Ve
         match (region(&rule.rule, places), rule.rule.as_str()) {
             (Some(path), _) => paths.push((path, rule.reads)),
             (None, GIT) => presets.push(b"@workspace"),
-            (None, FOREIGN_OWNER) => presets.push(b"@system"),
+            (None, FOREIGN_OWNER) if rule.read.is_none() => presets.push(b"@system"),
             (None, _) => {}
         }
     }

@@ -240,18 +240,21 @@ pub struct Suppressed {
     pub changes: Option<Vec<LeftOutChange>>,
     /// Whether there were more than `changes` has.
     pub changes_cut: bool,
+    /// The paths that were read, listed or executed, sorted, if they are files of another owner; none of another rule, in a
+    /// snapshot of an earlier version, and if there were more than 1,000.
+    pub read: Option<Vec<LeftOutChange>>,
 }
 
-/// A path, or a directory with paths beneath it, that was changed though not recorded.
+/// A path, or a directory with paths beneath it, that was changed, or read, though not recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftOutChange {
     /// The path.
     pub path: Vec<u8>,
     /// Whether this is not about the path but about what is beneath it, of which there was too much.
     pub beneath: bool,
-    /// How it was changed.
+    /// How it was used.
     pub operations: Operations,
-    /// The process that changed it first (an id of `processes`).
+    /// The process that did it first (an id of `processes`).
     pub process: u32,
 }
 

@@ -1,7 +1,5 @@
 //! `--allow-read`: what else is read, listed or executed is a finding.
 
-use std::fs;
-
 use super::findings;
 use crate::support::{Place, User, give_away};
 
@@ -62,12 +60,16 @@ fn a_recording_with_the_rule_has_the_reads_that_others_leave_out() {
 }
 
 #[test]
-fn the_system_is_not_read_unseen() {
+fn what_another_user_owns_is_not_read_unseen() {
     for &user in User::all() {
         let place = place(user);
         assert!(place.record_with(&[], "cat /etc/passwd > /dev/null").status.success());
-        let run = place.verb("check", &["--allow-read", "@workspace", "--json"]).expect(1);
-        let files = fs::metadata(place.at("own")).unwrap();
-        assert!(files.is_file() && run.stdout.contains("unknown"), "{user:?} {run:#?}");
+        let run = place.verb("check", &["--allow-read", "@workspace", "--json"]);
+        assert!(
+            findings(&place, &run).contains(&"allow-read /etc/passwd read".to_owned()),
+            "{user:?} {run:#?}"
+        );
+        let run = place.verb("check", &["--deny-read", "/etc/passwd", "--json"]);
+        assert_eq!(findings(&place, &run), ["deny-read /etc/passwd read"], "{user:?}");
     }
 }

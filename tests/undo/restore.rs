@@ -349,6 +349,7 @@ fn ignored_changes_are_named() {
         changed: vec![b"/repo/.git".to_vec()],
         changes: None,
         changes_cut: false,
+        read: None,
     }];
     commit(&place.out, &header, |writer| records(writer, &before, &after, |_| false));
     let run = place.verb("restore", &["--before"]).expect(0);

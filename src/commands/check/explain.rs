@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 
-use super::{compiled, places, state_of};
+use super::{compiled, has_now, places, state_of};
 use crate::cli::PolicyCheck;
 use crate::commands::exit::{Exit, UsageError, VerbResult};
 use crate::commands::json;
@@ -16,7 +16,7 @@ use crate::commands::paths::{absolute, quoted, resolved};
 use crate::commands::record::places_here;
 use crate::fs;
 use crate::policy::{AskedAddress, CompiledPolicy, Decision, PathExplanation, RuleWords};
-use crate::snapshot::secrets::{ContentSign, has_sign};
+use crate::snapshot::secrets::ContentSign;
 use crate::snapshot::{Snapshot, printable};
 
 /// Runs it for what the user asks about.
@@ -157,10 +157,7 @@ fn of_path(asked: &[u8], policy: &CompiledPolicy, snapshot: Option<&Snapshot>) -
         return Err(UsageError(why).into());
     }
     let path = resolved(&absolute_path(asked)?);
-    let has = |sign: ContentSign| {
-        let found = fs::open_regular(&path).and_then(|file| has_sign(file, sign));
-        found.unwrap_or(sign != ContentSign::Key)
-    };
+    let has = |sign: ContentSign| has_now(&path, sign);
     let decisions = policy.explain(&path, state_of(&path).as_ref(), snapshot, &has).into_iter();
     let decisions = decisions.map(|explained| {
         let (usage, why) = (explained.kind.name().to_owned(), why(&explained));

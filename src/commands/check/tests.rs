@@ -188,6 +188,7 @@ fn left_out(rule: &str, changes: &[(&str, bool)]) -> Suppressed {
         changed: vec![b"/home/me/.cache".to_vec()],
         changes: Some(changes.collect()),
         changes_cut: false,
+        read: None,
     }
 }
 
@@ -363,9 +364,17 @@ fn one_rule_that_allows_denies_the_rest_of_its_kind() {
 fn reads_that_were_left_out_do_not_pass_where_not_all_is_allowed() {
     let verdict = |rule: &str, args: &[&str]| {
         let mut trees = trees();
-        let left_out =
-            Suppressed { changes: Some(Vec::new()), changed: Vec::new(), writes: 0, ..left_out(rule, &[]) };
-        trees.header.suppressed = vec![left_out];
+        let (rule, is_listed) = (rule.trim_end_matches(", listed"), rule.ends_with(", listed"));
+        let read = LeftOutChange {
+            path: b"/srv/x".to_vec(),
+            beneath: false,
+            operations: Operation::Read.into(),
+            process: 1,
+        };
+        let changes = Some(Vec::new());
+        let read = is_listed.then(|| vec![read]);
+        trees.header.suppressed =
+            vec![Suppressed { changes, changed: Vec::new(), writes: 0, read, ..left_out(rule, &[]) }];
         trees.commit(|_| {});
         let mut line = vec!["--json", "--allow-read", "/bin"];
         line.extend(args.iter().flat_map(|glob| ["--allow-read", glob]));
@@ -382,6 +391,8 @@ fn reads_that_were_left_out_do_not_pass_where_not_all_is_allowed() {
         ("../left", &["../left"], ("pass", 0)),
         ("foreign owner", &["@workspace"], ("unknown", 0)),
         ("foreign owner", &["@system"], ("pass", 1)),
+        ("foreign owner, listed", &["@system"], ("fail", 0)),
+        ("foreign owner, listed", &["@system", "/srv"], ("pass", 0)),
         (".git", &["./src"], ("unknown", 0)),
         (".git", &["@workspace"], ("pass", 1)),
     ] {

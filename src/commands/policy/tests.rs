@@ -104,6 +104,7 @@ fn suppressed(rule: &str) -> Suppressed {
         changed: Vec::new(),
         changes: Some(Vec::new()),
         changes_cut: false,
+        read: None,
     }
 }
 

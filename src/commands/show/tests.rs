@@ -196,6 +196,7 @@ fn what_the_recording_has_not_seen_is_said() {
             changed: vec![changed("/nowhere/work/.git")],
             changes: None,
             changes_cut: false,
+            read: None,
         },
         Suppressed {
             rule: "/usr".to_owned(),
@@ -204,6 +205,7 @@ fn what_the_recording_has_not_seen_is_said() {
             changed: Vec::new(),
             changes: None,
             changes_cut: false,
+            read: None,
         },
     ];
     trees.commit(|records| {
@@ -251,6 +253,7 @@ fn nothing_from_a_snapshot_moves_the_cursor_of_a_terminal() {
         changed: vec![b"/\x1b\xff".to_vec()],
         changes: None,
         changes_cut: false,
+        read: None,
     }];
     let detail = evil.to_owned();
     trees.header.warnings =

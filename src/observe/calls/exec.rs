@@ -190,14 +190,16 @@ impl Recording {
         match classification {
             Classification::Recorded(name) => {
                 if let Some(rule) = self.left_out_by(*name) {
-                    return self.policy.suppressed.read(rule);
+                    return self.policy.suppressed.used(rule, path, operations, process);
                 }
                 if let Some(stat) = stat {
                     self.protector().read_content(*name, path, stat);
                 }
                 self.ledger.merge(*name, operations, process);
             }
-            Classification::Suppressed(rule, _) => self.policy.suppressed.read(*rule),
+            Classification::Suppressed(rule, _) => {
+                self.policy.suppressed.used(*rule, path, operations, process)
+            }
             Classification::Own => {}
         }
     }

@@ -217,14 +217,14 @@ impl Recording {
                 None
             }
             Classification::Suppressed(rule, _) => {
-                self.policy.suppressed.read(*rule);
+                self.policy.suppressed.used(*rule, &part.path, operations, process);
                 return self.note_listing(operations, &part.path);
             }
             Classification::Own => return,
         };
         if let Some(name) = name {
             if let (Kind::Used, Some(rule)) = (kind, self.left_out_by(name)) {
-                return self.policy.suppressed.read(rule);
+                return self.policy.suppressed.used(rule, &part.path, operations, process);
             }
             if let (Some(effect), Some(stat)) = (copy_up, &part.stat) {
                 self.protector().note_copy_up(&part.path, stat, effect);

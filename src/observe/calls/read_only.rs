@@ -252,7 +252,7 @@ impl Recording {
             }
             Classification::Suppressed(rule, _) => {
                 self.note_listing(operations, &resolved.path);
-                self.policy.suppressed.read(rule);
+                self.policy.suppressed.used(rule, &resolved.path, operations, process);
                 known.push(Known::Suppressed(rule));
             }
             Classification::Own => return outcome,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::ignore::{Ignore, RuleId};
 use crate::observe::ledger::ids::ProcessId;
-use crate::snapshot::{LeftOutChange, Operations, Suppressed};
+use crate::snapshot::{LeftOutChange, Operation, Operations, Suppressed};
 
 /// How many topmost changed paths a rule names.
 const NAMED_PATHS: usize = 100;
@@ -19,6 +19,9 @@ struct Count {
     /// By the path, and whether what is beneath it is meant.
     changes: BTreeMap<(Vec<u8>, bool), (Operations, ProcessId)>,
     is_cut: bool,
+    /// By the path, if the rule is about owners and so about no place.
+    read: BTreeMap<Vec<u8>, (Operations, ProcessId)>,
+    read_is_cut: bool,
 }
 
 /// A change that is left out.
@@ -49,6 +52,24 @@ impl Counts {
     /// Counts a use that changed nothing.
     pub fn read(&mut self, rule: RuleId) {
         self.of(rule).reads += 1;
+    }
+
+    /// Counts a use that changed nothing, and lists it if it read what another user owns.
+    pub fn used(&mut self, rule: RuleId, path: &[u8], operations: Operations, by: ProcessId) {
+        self.read(rule);
+        let looks = Operations::from(Operation::Read).with(Operation::Directory).with(Operation::Execute);
+        let operations = operations.intersection(looks);
+        if rule != RuleId::FOREIGN_OWNER || operations.is_empty() {
+            return;
+        }
+        let Count { read, read_is_cut, .. } = self.of(rule);
+        if let Some((known, _)) = read.get_mut(path) {
+            *known = known.union(operations);
+        } else if read.len() < LISTED_PATHS {
+            read.insert(path.to_vec(), (operations, by));
+        } else {
+            *read_is_cut = true;
+        }
     }
 
     /// Counts a change.
@@ -97,6 +118,8 @@ impl Counts {
             changed: count.changed.iter().cloned().collect(),
             changes: Some(count.changes.iter().map(left_out_change).collect()),
             changes_cut: count.is_cut,
+            read: (rule == RuleId::FOREIGN_OWNER && !count.read_is_cut)
+                .then(|| count.read.iter().map(|(path, used)| left_out(path, false, *used)).collect()),
         })
         .collect()
     }
@@ -108,8 +131,10 @@ fn above_parent(path: &[u8]) -> &[u8] {
     parent(parent(path))
 }
 
-fn left_out_change(
-    ((path, beneath), (operations, by)): (&(Vec<u8>, bool), &(Operations, ProcessId)),
-) -> LeftOutChange {
-    LeftOutChange { path: path.clone(), beneath: *beneath, operations: *operations, process: by.0 }
+fn left_out_change(((path, beneath), used): (&(Vec<u8>, bool), &(Operations, ProcessId))) -> LeftOutChange {
+    left_out(path, *beneath, *used)
+}
+
+fn left_out(path: &[u8], beneath: bool, (operations, by): (Operations, ProcessId)) -> LeftOutChange {
+    LeftOutChange { path: path.to_vec(), beneath, operations, process: by.0 }
 }

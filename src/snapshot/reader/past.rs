@@ -111,6 +111,7 @@ fn manifest(blobs: &mut BlobWriter) -> (Header, Vec<FileRecord>) {
             changed: vec![b"/repo/.git/index".to_vec()],
             changes: None,
             changes_cut: false,
+            read: None,
         }],
         git_repositories: vec![GitRepository {
             branch: None,

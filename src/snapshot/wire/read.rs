@@ -259,13 +259,14 @@ struct SuppressedWire {
     changes: Option<Vec<LeftOutChange>>,
     #[serde(default)]
     changes_cut: bool,
+    read: Option<Vec<LeftOutChange>>,
 }
 
 impl SuppressedWire {
     fn checked(self) -> Result<Suppressed, String> {
         let changed = list("changed", self.changed, self.changed_bytes)?;
-        let SuppressedWire { rule, reads, writes, changes, changes_cut, .. } = self;
-        Ok(Suppressed { rule, reads, writes, changed, changes, changes_cut })
+        let SuppressedWire { rule, reads, writes, changes, changes_cut, read, .. } = self;
+        Ok(Suppressed { rule, reads, writes, changed, changes, changes_cut, read })
     }
 }
 

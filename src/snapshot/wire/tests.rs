@@ -84,6 +84,12 @@ fn everything() -> Manifest {
                 process: 2,
             }]),
             changes_cut: true,
+            read: Some(vec![LeftOutChange {
+                path: odd.clone(),
+                beneath: false,
+                operations: Operation::Read.into(),
+                process: 1,
+            }]),
         }],
         private_mounts: vec![PrivateMount {
             fstype: "tmpfs".to_owned(),
@@ -344,7 +350,8 @@ const OPTIONAL: &[(&str, &[&str])] = &[
     ("", &["name", "session", "title", "redacted", "exit_signal", "timed_out", "keep", "existence_only"]),
     ("", &["git_files", "network", "recall", "private_mounts"]),
     ("", &["working_tree", "home", "temporary_directory", "imported", "step"]),
-    ("suppressed", &["changes", "changes_cut"]),
+    ("suppressed", &["changes", "changes_cut", "read"]),
+    ("read", &["beneath"]),
     ("changes", &["beneath"]),
     ("network", &["errno"]),
     ("git_repositories", &["branch", "dirty", "head_after", "branch_after"]),
@@ -590,7 +597,7 @@ prop_compose! {
             suppressed: suppressed.into_iter().map(|(rule, changed)| Suppressed {
                 rule, reads: 3, writes: u64::MAX, changes: Some(changed.iter().map(|path| LeftOutChange {
                     path: path.clone(), beneath: path.len() > 5, operations: Operation::Write.into(), process: 3,
-                }).collect()), changes_cut: changed.len() > 2, changed,
+                }).collect()), changes_cut: changed.len() > 2, read: None, changed,
             }).collect(),
             git_repositories: repositories.into_iter().map(|(root, head, dirty)| GitRepository { branch: None, branch_after: None,
                 root, head_after: head.clone(), head, dirty,

@@ -273,7 +273,8 @@ fn suppressed<M: SerializeMap>(object: &mut JsonObject<M>, rule: &Suppressed) ->
     object.put("writes", &rule.writes)?;
     object.texts("changed", &rule.changed)?;
     object.put_some("changes", &rule.changes)?;
-    object.put_true("changes_cut", rule.changes_cut)
+    object.put_true("changes_cut", rule.changes_cut)?;
+    object.put_some("read", &rule.read)
 }
 
 fn left_out_change<M: SerializeMap>(
