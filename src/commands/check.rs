@@ -1,7 +1,8 @@
 //! `check`: judges a recording by rules of what its command may write, read and contact.
 //!
 //! `policy` judges; this reports the findings. `words.rs` collects the rules, `text.rs` puts a finding into words,
-//! `sarif.rs` and `code_quality.rs` are the formats of code hosts, `explain.rs` is `--explain`. A recording with rules reports its findings with [`judged`].
+//! `sarif.rs` and `code_quality.rs` are the formats of code hosts, `explain.rs` is `--explain`. A recording with rules reports
+//! its findings with [`judged`].
 
 mod code_quality;
 mod explain;

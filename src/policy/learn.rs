@@ -112,7 +112,7 @@ impl Learner {
             let word = if word == RuleWord::DenyRead { RuleWord::AllowRead } else { word };
             self.add_path(word, &path, is_alone, &place);
         }
-        let (presets, regions) = left_out::needed(snapshot.header(), places);
+        let left_out::Needed { presets, paths: regions } = left_out::needed(snapshot.header(), places);
         self.presets.entry(RuleWord::AllowRead).or_default().extend(presets);
         for (region, reads) in regions {
             match place.preset(&region, &["@workspace", "@tmp", "@system"]) {

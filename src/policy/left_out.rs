@@ -125,9 +125,18 @@ fn note_left_out(word: RuleWord, rules: &[&str], report: &mut PolicyReport) {
     }
 }
 
-/// The presets, and the paths with the number of reads, that must be allowed for the reads that were left out.
-pub fn needed(header: &Header, places: &PolicyPlaces) -> (Vec<&'static [u8]>, Vec<(Vec<u8>, u64)>) {
-    let (mut presets, mut paths): (Vec<&[u8]>, Vec<_>) = (Vec::new(), Vec::new());
+/// What must be allowed for the reads that were left out.
+#[derive(Debug, Default)]
+pub struct Needed {
+    /// Presets.
+    pub presets: Vec<&'static [u8]>,
+    /// Paths, with the number of reads.
+    pub paths: Vec<(Vec<u8>, u64)>,
+}
+
+/// What must be allowed for the reads that were left out and are not listed.
+pub fn needed(header: &Header, places: &PolicyPlaces) -> Needed {
+    let Needed { mut presets, mut paths } = Needed::default();
     for rule in header.suppressed.iter().filter(|rule| rule.reads > 0) {
         match (region(&rule.rule, places), rule.rule.as_str()) {
             (Some(path), _) => paths.push((path, rule.reads)),
@@ -136,7 +145,7 @@ pub fn needed(header: &Header, places: &PolicyPlaces) -> (Vec<&'static [u8]>, Ve
             (None, _) => {}
         }
     }
-    (presets, paths)
+    Needed { presets, paths }
 }
 
 /// Whether a rule names something in the place that a rule of omission covers.

@@ -110,7 +110,13 @@ fn suppressed(rule: &str) -> Suppressed {
 
 #[test]
 fn what_does_one_thing_more_does_not_pass() {
-    let usual = || vec![written(b"/nowhere/work/a"), written(b"/home/me/made/x"), read(b"/srv/data")];
+    let listed = || record(b"/srv", &[Operation::Directory], directory(5), directory(5));
+    let usual = || {
+        let mut usual = vec![written(b"/nowhere/work/a"), read(b"/srv/data"), listed()];
+        let home = ["few/1", "few/2", "few/3", "many/1", "many/2", "many/3", "many/4"];
+        usual.extend(home.iter().map(|name| written(format!("/home/me/{name}").as_bytes())));
+        usual
+    };
     let network = |trees: &mut BundleTrees| trees.header.network = vec![connected("10.0.0.1:443")];
     let first = bundle(network, usual());
     let policy = policy_from(&[&first]);
@@ -118,13 +124,15 @@ fn what_does_one_thing_more_does_not_pass() {
     let with = |record: FileRecord| bundle(network, usual().into_iter().chain([record]).collect());
     for (more, expected) in [
         (written(b"/nowhere/work/sub/b"), true),
-        (written(b"/home/me/made/y"), false),
+        (written(b"/home/me/few/4"), false),
+        (written(b"/home/me/many/5"), true),
         (written(b"/home/me/other/x"), false),
         (written(b"/tmp/x"), false),
         (read(b"/usr/share/x"), true),
         (read(b"/srv/other"), false),
         (read(b"/nowhere/work/.env"), false),
-        (record(b"/srv", &[Operation::Directory], directory(5), directory(5)), false),
+        (record(b"/opt/x", &[Operation::Directory], directory(6), directory(6)), true),
+        (record(b"/mnt", &[Operation::Directory], directory(6), directory(6)), false),
     ] {
         let path = String::from_utf8_lossy(&more.path).into_owned();
         let more = with(more);
