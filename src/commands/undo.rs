@@ -39,9 +39,10 @@ use crate::library::undone::{Undone, UndoneRecordings};
 use crate::library::{self, Entry, Library};
 use crate::restore::interrupted::interrupted_in;
 use crate::restore::outcome::RestoreOutcome;
-use crate::restore::request::RestoreRequest;
+use crate::restore::request::{ChangedLater, RestoreRequest};
 use crate::restore::{rescue, run};
 use crate::snapshot::blobs::Side;
+use crate::snapshot::change::PathEffect;
 use crate::snapshot::compare::KnownLinks;
 use crate::snapshot::net::{ChainBreak, Net};
 use crate::snapshot::{Snapshot, printable};
@@ -357,11 +358,19 @@ impl Recordings {
             breaks.iter().map(|one| (one.path.clone(), self.reason_of(one, chosen, &options.access))),
         );
         let known_links = known_links(snapshot, &self.library, &options.access);
+        let oldest = chosen.first().map(|entry| entry.time.as_str()).unwrap_or_default();
+        let changed_later = |paths: &HashSet<&[u8]>| {
+            let is_later = |entry: &&Entry| {
+                !ids.contains(&entry.id.as_str()) && self.is_candidate(entry) && entry.time.as_str() > oldest
+            };
+            self.changed_by(self.entries.iter().filter(is_later), paths, &options.access)
+        };
         let put = Put {
             snapshot,
             selection: &selection,
             command: &[],
             conflicts: &conflicts,
+            changed_later: Some(&changed_later),
             known_links: &known_links,
         };
         let picked = if args.interactive {
@@ -428,6 +437,7 @@ impl Recordings {
             selection: &selection,
             command: &command,
             conflicts: &conflicts,
+            changed_later: None,
             known_links: &known_links,
         };
         let way_back = match ids.as_slice() {
@@ -466,6 +476,38 @@ impl Recordings {
             }
         }
         conflicts
+    }
+
+    /// Which of these paths later recordings have changed, and who did.
+    fn changed_by<'a>(
+        &self,
+        later: impl Iterator<Item = &'a Entry>,
+        paths: &HashSet<&[u8]>,
+        access: &SessionAccess,
+    ) -> BTreeMap<Vec<u8>, String> {
+        let index = self.index.get_or_init(|| PathIndex::read(self.library.root()).unwrap_or_default());
+        let mut changed = BTreeMap::new();
+        for entry in later {
+            let may_have_changed = |path: &&&[u8]| {
+                entry.may_change(path)
+                    && index.may_have_changed(&entry.id, IndexedPath::itself(path)) != Some(false)
+            };
+            if !paths.iter().any(|path| may_have_changed(&path)) {
+                continue;
+            }
+            let Ok(snapshot) = Snapshot::open(&self.library.directory_of(&entry.id)) else { continue };
+            let undone = self.undone.paths_of(&entry.id);
+            for record in snapshot.files().iter().filter(|record| PathEffect::of(record).lasts()) {
+                if paths.contains(record.path.as_slice()) && !undone.contain(&record.path) {
+                    let who = match is_in_reach(entry, &self.library, access) {
+                        true => format!("{} ({})", entry.id, command_line(entry)),
+                        false => ELSEWHERE.to_owned(),
+                    };
+                    changed.entry(record.path.clone()).or_insert(format!("put back since by {who}"));
+                }
+            }
+        }
+        changed
     }
 
     /// Who has changed a path between two recordings.
@@ -519,6 +561,7 @@ struct Put<'a> {
     selection: &'a Selection,
     command: &'a [Vec<u8>],
     conflicts: &'a BTreeMap<Vec<u8>, String>,
+    changed_later: Option<&'a ChangedLater<'a>>,
     known_links: &'a KnownLinks,
 }
 
@@ -562,6 +605,7 @@ impl Put<'_> {
             yields_to_interrupted: true,
             leaves_mark: true,
             conflicts: self.conflicts,
+            changed_later: self.changed_later,
             known_links: self.known_links,
             force: options.extent.force,
             force_git: options.extent.force_git,

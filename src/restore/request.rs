@@ -2,7 +2,7 @@
 //!
 //! Neighbours: `run.rs` does it, `outcome.rs` is what came of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::LazyLock;
 
 use super::node::RestorePolicy;
@@ -28,6 +28,9 @@ pub struct RestoreRequest<'a> {
     pub leaves_mark: bool,
     /// Paths that are conflicts, whatever is there now, and why.
     pub conflicts: &'a BTreeMap<Vec<u8>, String>,
+    /// Which of some paths later recordings have changed, and what to say of it: that such a path is in the wanted state
+    /// is their doing, and undoing them changes it again.
+    pub changed_later: Option<&'a ChangedLater<'a>>,
     /// What other recordings know of the hard links of the files.
     pub known_links: &'a KnownLinks,
     /// Whether targets in neither of their recorded states are overwritten.
@@ -43,6 +46,9 @@ pub struct RestoreRequest<'a> {
     /// The digest of the plan that was agreed to: no other one is carried out.
     pub agreed: Option<&'a str>,
 }
+
+/// Says which of some paths were changed later, and why that is in the way.
+pub type ChangedLater<'a> = dyn Fn(&HashSet<&[u8]>) -> BTreeMap<Vec<u8>, String> + 'a;
 
 /// Nothing is known of hard links.
 static NO_LINKS: LazyLock<KnownLinks> = LazyLock::new(KnownLinks::default);
@@ -67,6 +73,7 @@ impl<'a> RestoreRequest<'a> {
             yields_to_interrupted: false,
             leaves_mark: false,
             conflicts: &NO_CONFLICTS,
+            changed_later: None,
             known_links: &NO_LINKS,
             force: false,
             force_git: false,

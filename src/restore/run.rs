@@ -31,6 +31,7 @@ use super::since::Since;
 use super::targets::{HardLinks, opposite, same_file, select};
 use super::times::{self, DirectoryTimes};
 use crate::snapshot::blobs::Side;
+use crate::snapshot::compare::{Entries, recorded};
 use crate::snapshot::layout::JOURNAL;
 use crate::snapshot::source::{Contents, Unavailable};
 use crate::snapshot::{self, FileRecord, Present, Snapshot, printable};
@@ -72,6 +73,7 @@ pub fn run(
     indices.sort_unstable();
     indices.dedup();
     let mut inspections = inspect(request, records, hard_links, &indices, &root, &mut access, progress);
+    let known_conflicts = with_changed_later(request, records, &targets, &inspections);
     let contents = Contents::new(snapshot);
     let mut locks = GitLocks::default();
     let refine = |locks: &GitLocks, inspections: &mut _| {
@@ -97,7 +99,7 @@ pub fn run(
             root: &root,
             snapshot,
             own: interrupted.own.iter().filter_map(|one| one.snapshot.as_ref()).collect(),
-            known_conflicts: request.conflicts,
+            known_conflicts: &known_conflicts,
             begun: &begun,
         };
         merger.merge(&targets, &mut inspections)
@@ -107,7 +109,8 @@ pub fn run(
     refinement.add(&merged);
     let mut files = refined(records, request.wanted, &inspections, &refinement);
     let since = Since::new(&root);
-    let common = CommonInput { request, hard_links, begun: &begun, since: &since };
+    let common =
+        CommonInput { request, known_conflicts: &known_conflicts, hard_links, begun: &begun, since: &since };
     let mut decision = decide(&common, &files, &inspections, &refinement, targets.clone());
     let input = common.input(&files, &inspections, &refinement, &decision.targets);
     if !request.dry_run && decision.plan.obstacles.is_empty() && !decision.plan.has_blocking_conflicts(&input)
@@ -218,9 +221,34 @@ pub fn run(
     Ok(outcome)
 }
 
+/// The conflicts of the request, and the targets that only a later change has brought to the wanted state.
+fn with_changed_later(
+    request: &RestoreRequest,
+    files: &[FileRecord],
+    targets: &[usize],
+    inspections: &HashMap<usize, io::Result<Inspection>>,
+) -> BTreeMap<Vec<u8>, String> {
+    let mut conflicts = request.conflicts.clone();
+    let Some(changed_later) = request.changed_later else { return conflicts };
+    let is_back = |record: &FileRecord| {
+        let [before, after] = Side::BOTH.map(|side| recorded(record, side, Entries::Ignore));
+        !record.is_git_state && before != after
+    };
+    let at_wanted = targets.iter().filter(|index| {
+        inspections.get(index).is_some_and(|found| found.as_ref().is_ok_and(|found| found.at_wanted))
+    });
+    let back = at_wanted.map(|index| &files[*index]).filter(|record| is_back(record));
+    let back: HashSet<&[u8]> = back.map(|record| record.path.as_slice()).collect();
+    if !back.is_empty() {
+        conflicts.extend(changed_later(&back));
+    }
+    conflicts
+}
+
 /// What all plans of a restore are made from.
 struct CommonInput<'a> {
     request: &'a RestoreRequest<'a>,
+    known_conflicts: &'a BTreeMap<Vec<u8>, String>,
     hard_links: [&'a HardLinks; 2],
     begun: &'a BTreeSet<Vec<u8>>,
     since: &'a Since<'a>,
@@ -244,7 +272,7 @@ impl<'a> CommonInput<'a> {
             hard_links: self.hard_links,
             inspections,
             begun: self.begun,
-            known_conflicts: self.request.conflicts,
+            known_conflicts: self.known_conflicts,
             known_files: &self.request.known_links.files,
             replaced: &refinement.replaced,
             hard_conflicts: &refinement.hard_conflicts,
