@@ -203,7 +203,8 @@ impl Chains {
         }
         let mut known: HashMap<_, Vec<Vec<u8>>> = HashMap::new();
         for (path, link) in &self.links {
-            if let Some(file) = link.record.after.present().and_then(LinkedFile::of) {
+            // It may have had a single name then.
+            if let Some(file) = link.record.after.present().and_then(LinkedFile::of_any) {
                 known.entry(file).or_default().push(path.clone());
             }
         }
