@@ -14,8 +14,13 @@ impl Planner<'_> {
     pub(super) fn join_and_separate(&mut self) {
         let [wanted_hard_links, other_hard_links] = self.input.hard_links;
         // First, so that of several names that leave a file together one leads and the others follow it.
+        let made = |(index, action): (&usize, &Action)| {
+            let is_made = matches!(action, Action::File { in_place: false, .. });
+            Some((LinkedFile::of_any(self.wanted(*index).filter(|_| is_made)?)?, *index))
+        };
+        let made: HashMap<LinkedFile, usize> = self.steps.iter().filter_map(made).collect();
         for &index in self.input.targets {
-            self.separate(index);
+            self.separate(index, &made);
         }
         for &index in self.input.targets {
             self.leave_shared_file(index);
@@ -73,8 +78,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Gives a target a file of its own if the command made it a hard link to another one.
-    fn separate(&mut self, index: usize) {
+    /// Gives a target a file of its own if the command made it a hard link to another one, which may be one of those
+    /// that are to be `made`.
+    fn separate(&mut self, index: usize, made: &HashMap<LinkedFile, usize>) {
         let [wanted_hard_links, other_hard_links] = self.input.hard_links;
         let (names, others) = (wanted_hard_links.names(index), other_hard_links.names(index));
         if !matches!(self.steps.get(&index), None | Some(Action::Attributes(_))) || names == others {
@@ -93,8 +99,11 @@ impl Planner<'_> {
                 && inode(*other) == Some(own)
                 && wanted(*other) == Some(own)
         };
+        let live = self.inspect(index).and_then(|inspection| inspection.live.as_ref());
+        let returns = live.and_then(LinkedFile::of_any).and_then(|file| made.get(&file));
+        let is_taken = returns.is_some_and(|other| !names.contains(other));
         let is_kept = self.inspect(index).is_some_and(|inspection| inspection.same_content);
-        if is_kept && others.iter().any(is_foreign) {
+        if is_kept && (is_taken || others.iter().any(is_foreign)) {
             self.steps.insert(index, Action::File { in_place: false, own_content: true });
         }
     }
