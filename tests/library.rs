@@ -4,6 +4,7 @@ mod delete;
 mod hard_links;
 mod history;
 mod interrupted;
+mod linked_programs;
 mod paths;
 mod pick;
 mod session;

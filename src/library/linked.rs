@@ -5,7 +5,8 @@
 //! objects are never written to. Neighbours: `sources.rs` does the same for a path; `restore::known_links` compares
 //! with what is there now.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::path::Path;
 
 use super::index::{IndexedFiles, PathIndex};
 use super::sources::Sources;
@@ -13,7 +14,7 @@ use super::{Entry, Error, Library};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::compare::{KnownLinks, LinkedFile, state};
-use crate::snapshot::{FileRecord, Present, Snapshot};
+use crate::snapshot::{FileRecord, Present, Snapshot, State};
 
 /// The device and inode numbers of a file.
 type Inode = (u64, u64);
@@ -69,11 +70,70 @@ pub fn known_links(
     if known.files.is_empty() {
         return Ok(known);
     }
-    for part in sources.that_changed_files(&IndexedFiles::of(&known.files)).filter_map(opened) {
-        let is_one = |record: &&FileRecord| states(record).any(|(_, file, _)| known.files.contains(&file));
-        known.names.extend(changes(&part).filter(is_one).map(|record| record.path.clone()));
+    let own: HashSet<&Path> = snapshot.parts().iter().map(Snapshot::path).collect();
+    loop {
+        let count = (known.files.len(), known.names.len());
+        let mut numbers: BTreeSet<usize> =
+            sources.that_changed_files(&IndexedFiles::of(&known.files)).collect();
+        for path in &known.names {
+            numbers.extend(sources.that_changed_itself(path));
+        }
+        let mut files = FileHistory::default();
+        for number in numbers {
+            let source = sources.get(number);
+            let Ok(part) = Snapshot::open(&source.directory) else { continue };
+            files.add(&part, source.entry.is_none(), own.contains(source.directory.as_path()), &mut known);
+        }
+        known.left = files.last.into_values().collect();
+        known.put_back = files.put_back;
+        if (known.files.len(), known.names.len()) == count {
+            break;
+        }
     }
     Ok(known)
+}
+
+/// What bundles, one after the other, did to files.
+#[derive(Debug, Default)]
+struct FileHistory {
+    /// The file that a restore was the last to put back at a path.
+    put_back: HashMap<Vec<u8>, LinkedFile>,
+    /// The states in which those that are to be undone have left files.
+    last: HashMap<Inode, LinkedFile>,
+}
+
+impl FileHistory {
+    fn add(&mut self, part: &Snapshot, is_rescue: bool, is_own: bool, known: &mut KnownLinks) {
+        let file = |at: &State| at.present().and_then(LinkedFile::of_any);
+        let files = || part.files().iter().filter(|record| !record.is_git_state);
+        for record in files() {
+            let (before, after) = (file(&record.before), file(&record.after));
+            let put_back = self.put_back.get(&record.path).copied();
+            // What a restore has made again has another inode number, or by chance the same.
+            if let (Some(made), Some(file)) = (before, put_back)
+                && made == file.with_inode(made.inode())
+            {
+                let original = known.original(file).inode();
+                known.made_again.insert(made.inode(), original);
+                known.files.insert(made.inode());
+            }
+            let is_known = |file: LinkedFile| known.files.contains(&file.inode());
+            if before.is_some_and(is_known) || after.is_some_and(is_known) {
+                known.names.insert(record.path.clone());
+                known.names.extend(record.linked_from.iter().cloned());
+            }
+            if let (Some(file), true) = (before, is_own) {
+                self.last.insert(file.inode(), known.original(file));
+            }
+            match after.filter(|file| is_rescue && known.files.contains(&file.inode())) {
+                Some(file) => drop(self.put_back.insert(record.path.clone(), file)),
+                None => drop(self.put_back.remove(&record.path)),
+            }
+        }
+        for file in files().filter(|_| is_own).filter_map(|record| file(&record.after)) {
+            self.last.insert(file.inode(), known.original(file));
+        }
+    }
 }
 
 /// Files that recordings changed and that have other names, in the states in which they are known.

@@ -3,7 +3,7 @@
 //! Both sides are put into the same [`Fingerprint`], and equal fingerprints are the same state. Times
 //! don't count. Neighbours: `live.rs` has the state of a path now, `manifest.rs` the recorded one.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -202,6 +202,16 @@ impl LinkedFile {
         let (inode, mtime) = (at.identity(), (at.mtime, at.mtime_nsec));
         (at.file_type == FileType::File).then_some(LinkedFile { inode, size: at.size, mode: at.mode, mtime })
     }
+
+    /// Its device and inode numbers.
+    pub fn inode(&self) -> (u64, u64) {
+        self.inode
+    }
+
+    /// The same state of a file with these numbers.
+    pub fn with_inode(self, inode: (u64, u64)) -> LinkedFile {
+        LinkedFile { inode, ..self }
+    }
 }
 
 /// Hard links of the files of a snapshot that other recordings know. They prove nothing: what is at a name now decides.
@@ -211,6 +221,19 @@ pub struct KnownLinks {
     pub names: BTreeSet<Vec<u8>>,
     /// The device and inode numbers of files that had several names, although the snapshot may know one alone.
     pub files: HashSet<(u64, u64)>,
+    /// For a file that a restore has made again, the one that it stands for.
+    pub made_again: HashMap<(u64, u64), (u64, u64)>,
+    /// The file that a restore was the last to put back at a name.
+    pub put_back: HashMap<Vec<u8>, LinkedFile>,
+    /// The states in which the snapshot has left files, by whatever name.
+    pub left: HashSet<LinkedFile>,
+}
+
+impl KnownLinks {
+    /// The file, by the numbers of the one that it stands for.
+    pub fn original(&self, file: LinkedFile) -> LinkedFile {
+        self.made_again.get(&file.inode).map_or(file, |inode| file.with_inode(*inode))
+    }
 }
 
 /// The fingerprint of the state that `record` has on `side`.
