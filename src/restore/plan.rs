@@ -293,7 +293,10 @@ impl<'a> Planner<'a> {
             self.plan.conflicts.push(index);
         } else if inspection.at_wanted {
             self.plan.at_wanted += 1;
-        } else if !inspection.at_other && !self.input.begun.contains(&self.record(index).path) {
+        } else if !inspection.at_other
+            && !self.input.begun.contains(&self.record(index).path)
+            && !self.is_only_a_name(index)
+        {
             self.plan.conflicts.push(index);
         }
         let action = match (self.wanted(index), &inspection.live) {
@@ -319,6 +322,20 @@ impl<'a> Planner<'a> {
         if let Some(action) = action {
             self.steps.insert(index, action);
         }
+    }
+
+    /// Whether a target only loses the name of a file that keeps another one: then what has become of the content since is
+    /// in nobody's way.
+    fn is_only_a_name(&self, index: usize) -> bool {
+        let live = |index| self.inspect(index)?.live.as_ref().filter(|live| live.file_type == FileType::File);
+        let Some(file) = live(index) else { return false };
+        let loses_name = |index: usize| {
+            self.wanted(index).is_none_or(|wanted| wanted.identity() != file.identity())
+                && live(index).is_some_and(|live| live.identity() == file.identity())
+        };
+        let is_it = |left: &Present| left.nlink > 1 && left.file_identity() == file.file_identity();
+        let losing = || self.input.targets.iter().filter(|index| loses_name(**index)).count() as u64;
+        self.other(index).is_some_and(is_it) && loses_name(index) && file.nlink > losing()
     }
 
     fn leave(&mut self, index: usize, why: LeftReason) {
