@@ -1,11 +1,12 @@
 //! `undo` and `redo`: restores of the library's recordings, chosen by what was done last.
 //!
 //! Several are undone as one, with one rescue. `restore.rs` reports the restore. Neighbours: `library::undone`, which
-//! says what is undone; `snapshot::net`, which makes one of several. `pick.rs` asks which paths, `select.rs` adds those of
-//! renamed files, `bases.rs` gives a merge what it begins from.
+//! says what is undone; `snapshot::net`, which makes one of several. `pick.rs` asks which paths, `select.rs` adds the other
+//! names of their files, `bases.rs` gives a merge what it begins from, `put.rs` asks for the restore.
 
 mod bases;
 mod pick;
+mod put;
 mod select;
 
 use std::cell::OnceCell;
@@ -15,7 +16,8 @@ use std::os::unix::ffi::OsStrExt as _;
 
 use self::bases::provide_bases;
 use self::pick::{Picked, pick};
-use self::select::{select, with_renamed};
+use self::put::{Put, command_of, is_hindered};
+use self::select::{select, with_tied};
 use super::exit::{Exit, UsageError, VerbResult};
 use super::later::{ChangedPaths, ELSEWHERE, name_later};
 use super::log::{before_now, command_line, started};
@@ -26,9 +28,7 @@ use super::open::{
 use super::out::Console;
 use super::paths::{Exclusions, Selection, counted, live, quoted};
 use super::provide::provide;
-use super::restore::{
-    Chosen, OutcomeForm, Preview, RestoreBar, UndoForm, exit, limits, name_interrupted, policy, put_back,
-};
+use super::restore::{Chosen, Preview, RestoreBar, UndoForm, exit, name_interrupted, policy};
 use crate::cli::{Redo, SessionAccess, Undo, UndoOptions};
 use crate::library::index::{IndexedPath, PathIndex};
 use crate::library::linked::ChangedFiles;
@@ -39,11 +39,11 @@ use crate::library::undone::{Undone, UndoneRecordings};
 use crate::library::{self, Entry, Library};
 use crate::restore::interrupted::interrupted_in;
 use crate::restore::outcome::RestoreOutcome;
-use crate::restore::request::{ChangedLater, RestoreRequest};
+use crate::restore::request::RestoreRequest;
 use crate::restore::{rescue, run};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::change::PathEffect;
-use crate::snapshot::compare::KnownLinks;
+use crate::snapshot::compare::has_two_states;
 use crate::snapshot::net::{ChainBreak, Net};
 use crate::snapshot::{Snapshot, printable};
 
@@ -114,9 +114,14 @@ pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Perform
         chosen = history.with_later(chosen);
     }
     history.permit(&chosen, &args.options.access)?;
-    let ids: Vec<&str> = chosen.iter().map(|entry| entry.id.as_str()).collect();
-    let mut net = open_net_of(&ids, &history.library, &history.undone, console)?;
+    let mut net = history.net(&chosen, &args.options, console)?;
     let (selection, unchanged) = select(&net, &paths)?;
+    let changing = history.that_changed(&chosen, &selection);
+    if !changing.is_empty() && changing.len() < chosen.len() {
+        chosen = changing;
+        net = history.net(&chosen, &args.options, console)?;
+    }
+    let ids: Vec<&str> = chosen.iter().map(|entry| entry.id.as_str()).collect();
     if let Some(unknown) = unknown.filter(|_| unchanged.first() == paths.first()) {
         return Err(unknown);
     }
@@ -131,8 +136,7 @@ pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Perform
         );
         return Ok(None);
     }
-    provide(&mut net.snapshot, &args.options.extent.provide, Side::Before)?;
-    let performed = history.undo(&chosen, &net, selection, args, console)?;
+    let performed = history.undo(&chosen, &net, selection, &args.options, args.interactive, console)?;
     console.say_list(
         format_args!("{} did not change these, which are left as they are:", ids.join(" ")),
         unchanged.iter(),
@@ -336,16 +340,38 @@ impl Recordings {
         Ok(())
     }
 
+    /// These recordings as one, without the paths that are undone already.
+    fn net(&self, chosen: &[&Entry], options: &UndoOptions, console: &mut Console) -> anyhow::Result<Net> {
+        let ids: Vec<&str> = chosen.iter().map(|entry| entry.id.as_str()).collect();
+        let mut net = open_net_of(&ids, &self.library, &self.undone, console)?;
+        provide(&mut net.snapshot, &options.extent.provide, Side::Before)?;
+        Ok(net)
+    }
+
+    /// Those of these recordings that changed one of the selected paths: the others are not marked as undone.
+    fn that_changed<'a>(&self, chosen: &[&'a Entry], selection: &Selection) -> Vec<&'a Entry> {
+        let is_one = |entry: &&Entry| {
+            let Ok(snapshot) = Snapshot::open(&self.library.directory_of(&entry.id)) else { return true };
+            let mut changed = snapshot.files().iter().filter(|record| PathEffect::of(record).is_undone());
+            changed.any(|record| selection.contains(&record.path))
+        };
+        match selection.is_explicit() && chosen.len() > 1 {
+            true => chosen.iter().copied().filter(is_one).collect(),
+            false => chosen.to_vec(),
+        }
+    }
+
     /// Undoes the selected paths of these recordings as one.
     fn undo(
         &self,
         chosen: &[&Entry],
         net: &Net,
         selection: Selection,
-        args: &Undo,
+        options: &UndoOptions,
+        is_interactive: bool,
         console: &mut Console,
     ) -> anyhow::Result<Option<Performed>> {
-        let (Net { snapshot, breaks, .. }, options) = (net, &args.options);
+        let Net { snapshot, breaks, .. } = net;
         introduce("undo", chosen, options, console)?;
         let ids: Vec<&str> = chosen.iter().map(|entry| entry.id.as_str()).collect();
         let newest = chosen.last().map(|entry| entry.time.as_str()).unwrap_or_default();
@@ -358,13 +384,7 @@ impl Recordings {
             breaks.iter().map(|one| (one.path.clone(), self.reason_of(one, chosen, &options.access))),
         );
         let known_links = known_links(snapshot, &self.library, &options.access);
-        let oldest = chosen.first().map(|entry| entry.time.as_str()).unwrap_or_default();
-        let changed_later = |paths: &HashSet<&[u8]>| {
-            let is_later = |entry: &&Entry| {
-                !ids.contains(&entry.id.as_str()) && self.is_candidate(entry) && entry.time.as_str() > oldest
-            };
-            self.changed_by(self.entries.iter().filter(is_later), paths, &options.access)
-        };
+        let changed_later = |paths: &HashSet<&[u8]>| self.changed_later(chosen, paths, &options.access);
         let put = Put {
             snapshot,
             selection: &selection,
@@ -373,11 +393,19 @@ impl Recordings {
             changed_later: Some(&changed_later),
             known_links: &known_links,
         };
-        let picked = if args.interactive {
+        let picked = if is_interactive {
             let plan = put.plan(options)?;
             match pick(&plan, &Preview::new(snapshot, Side::Before, &plan)?, console)? {
                 Picked::All => None,
-                Picked::These(paths) => Some(with_renamed(net, paths)),
+                Picked::These(paths) => {
+                    let selection = with_tied(net, paths);
+                    let changing = self.that_changed(chosen, &selection);
+                    if changing.len() < chosen.len() {
+                        let net = self.net(&changing, options, console)?;
+                        return self.undo(&changing, &net, selection, options, false, console);
+                    }
+                    Some(selection)
+                }
                 Picked::Nothing => return Ok(None),
             }
         } else {
@@ -465,7 +493,11 @@ impl Recordings {
         files.add(snapshot);
         let mut conflicts = BTreeMap::new();
         for entry in later {
+            let undone = self.undone.paths_of(&entry.id);
             for (path, name) in files.changed_by(entry, &self.library) {
+                if undone.contain(&name) {
+                    continue;
+                }
                 let why = if is_in_reach(entry, &self.library, access) {
                     let (name, by) = (printable(&name), command_line(entry));
                     format!("its hard link {name} was changed since by {} ({by})", entry.id)
@@ -478,33 +510,40 @@ impl Recordings {
         conflicts
     }
 
-    /// Which of these paths later recordings have changed, and who did.
-    fn changed_by<'a>(
+    /// Which of these paths a recording has changed after the last of the chosen ones that did, and who.
+    fn changed_later(
         &self,
-        later: impl Iterator<Item = &'a Entry>,
+        chosen: &[&Entry],
         paths: &HashSet<&[u8]>,
         access: &SessionAccess,
     ) -> BTreeMap<Vec<u8>, String> {
         let index = self.index.get_or_init(|| PathIndex::read(self.library.root()).unwrap_or_default());
+        let may_have_changed = |entry: &Entry, path: &[u8]| {
+            let itself = IndexedPath::itself(path);
+            entry.may_change(path) && index.may_have_changed(&entry.id, itself) != Some(false)
+        };
+        let oldest = chosen.first().map(|entry| entry.time.as_str()).unwrap_or_default();
         let mut changed = BTreeMap::new();
-        for entry in later {
-            let may_have_changed = |path: &&&[u8]| {
-                entry.may_change(path)
-                    && index.may_have_changed(&entry.id, IndexedPath::itself(path)) != Some(false)
-            };
-            if !paths.iter().any(|path| may_have_changed(&path)) {
+        for entry in self.entries.iter().filter(|entry| entry.time.as_str() >= oldest) {
+            let is_chosen = chosen.iter().any(|one| one.id == entry.id);
+            if !is_chosen && !self.is_candidate(entry)
+                || !paths.iter().any(|path| may_have_changed(entry, path))
+            {
                 continue;
             }
             let Ok(snapshot) = Snapshot::open(&self.library.directory_of(&entry.id)) else { continue };
             let undone = self.undone.paths_of(&entry.id);
-            for record in snapshot.files().iter().filter(|record| PathEffect::of(record).lasts()) {
-                if paths.contains(record.path.as_slice()) && !undone.contain(&record.path) {
-                    let who = match is_in_reach(entry, &self.library, access) {
-                        true => format!("{} ({})", entry.id, command_line(entry)),
-                        false => ELSEWHERE.to_owned(),
-                    };
-                    changed.entry(record.path.clone()).or_insert(format!("put back since by {who}"));
+            let records = snapshot.files().iter().filter(|record| paths.contains(record.path.as_slice()));
+            for record in records.filter(|record| has_two_states(record) && !undone.contain(&record.path)) {
+                if is_chosen {
+                    changed.remove(&record.path);
+                    continue;
                 }
+                let who = match is_in_reach(entry, &self.library, access) {
+                    true => format!("{} ({})", entry.id, command_line(entry)),
+                    false => ELSEWHERE.to_owned(),
+                };
+                changed.entry(record.path.clone()).or_insert_with(|| format!("put back since by {who}"));
             }
         }
         changed
@@ -527,94 +566,6 @@ impl Recordings {
             None => "something that is not in the library".to_owned(),
         };
         format!("between {} and {} it was changed by {who}", older.id, newer.id)
-    }
-}
-
-/// The request in its canonical form: that of one snapshot as a whole, or of paths of one, is the same as a `restore`.
-fn command_of(
-    verb: &str,
-    snapshot: &Snapshot,
-    ids: &[&str],
-    selection: &Selection,
-    options: &UndoOptions,
-) -> anyhow::Result<Vec<Vec<u8>>> {
-    let (limits, paths) = (limits(&options.extent)?, selection.wanted());
-    let command = match snapshot.parts() {
-        // A redo is of one rescue of several.
-        [only] if limits.is_empty() || !paths.is_empty() || verb == "redo" => {
-            rescue::command(only.path(), Side::Before, &paths)?
-        }
-        _ => [rescue::command_of_several(verb, ids), paths].concat(),
-    };
-    Ok([command, limits].concat())
-}
-
-/// Whether what was changed since may be why not all was put back.
-fn is_hindered(outcome: &RestoreOutcome) -> bool {
-    !outcome.is_whole() && !outcome.is_other_plan && outcome.interrupted.is_none()
-}
-
-/// The state before `snapshot` as what is to be put back.
-struct Put<'a> {
-    snapshot: &'a Snapshot,
-    /// The paths of it.
-    selection: &'a Selection,
-    command: &'a [Vec<u8>],
-    conflicts: &'a BTreeMap<Vec<u8>, String>,
-    changed_later: Option<&'a ChangedLater<'a>>,
-    known_links: &'a KnownLinks,
-}
-
-impl Put<'_> {
-    /// What would be done.
-    fn plan(&self, options: &UndoOptions) -> anyhow::Result<RestoreOutcome> {
-        self.with_request(options, |request| {
-            let request = RestoreRequest { dry_run: true, ..*request };
-            Ok(run::run(self.snapshot, &request, &RestoreBar::default())?)
-        })
-    }
-
-    /// Does it, unless it is only to be planned, and reports it.
-    fn back(
-        &self,
-        undo: UndoForm,
-        options: &UndoOptions,
-        console: &mut Console,
-    ) -> anyhow::Result<RestoreOutcome> {
-        let form = OutcomeForm { json: options.json, diff: options.diff, undo: Some(undo), at: None };
-        self.with_request(options, |request| put_back(self.snapshot, request, &form, console))
-    }
-
-    fn with_request(
-        &self,
-        options: &UndoOptions,
-        work: impl FnOnce(&RestoreRequest) -> anyhow::Result<RestoreOutcome>,
-    ) -> anyhow::Result<RestoreOutcome> {
-        let policies = self.snapshot.parts().iter().map(|part| policy(part, false, false));
-        let policies = policies.collect::<anyhow::Result<Vec<_>>>()?;
-        let Some(policy) = policies.into_iter().next() else { return Ok(RestoreOutcome::default()) };
-        let exclusions = Exclusions::new(&options.extent.exclude)?;
-        let choice = Chosen {
-            selection: self.selection,
-            exclusions: &exclusions,
-            conflicts: self.conflicts,
-            no_git: options.extent.no_git,
-        };
-        work(&RestoreRequest {
-            is_whole: choice.is_whole(),
-            yields_to_interrupted: true,
-            leaves_mark: true,
-            conflicts: self.conflicts,
-            changed_later: self.changed_later,
-            known_links: self.known_links,
-            force: options.extent.force,
-            force_git: options.extent.force_git,
-            skip_conflicts: options.extent.skip_conflicts,
-            merge: options.extent.merge,
-            dry_run: options.dry_run,
-            agreed: options.agreed.as_deref(),
-            ..RestoreRequest::new(Side::Before, &policy, &choice, self.command)
-        })
     }
 }
 

@@ -71,24 +71,24 @@ pub fn known_links(
         return Ok(known);
     }
     let own: HashSet<&Path> = snapshot.parts().iter().map(Snapshot::path).collect();
+    let mut numbers: BTreeSet<usize> = sources.that_changed_files(&IndexedFiles::of(&known.files)).collect();
+    // What is found out from some bundles may lead to others.
     loop {
-        let count = (known.files.len(), known.names.len());
-        let mut numbers: BTreeSet<usize> =
-            sources.that_changed_files(&IndexedFiles::of(&known.files)).collect();
-        for path in &known.names {
-            numbers.extend(sources.that_changed_itself(path));
-        }
+        let count = known.files.len();
         let mut files = FileHistory::default();
-        for number in numbers {
-            let source = sources.get(number);
+        for number in &numbers {
+            let source = sources.get(*number);
             let Ok(part) = Snapshot::open(&source.directory) else { continue };
             files.add(&part, source.entry.is_none(), own.contains(source.directory.as_path()), &mut known);
         }
         known.left = files.last.into_values().collect();
         known.put_back = files.put_back;
-        if (known.files.len(), known.names.len()) == count {
+        let mut next: BTreeSet<usize> = sources.that_changed_files(&IndexedFiles::of(&known.files)).collect();
+        next.extend(known.names.iter().flat_map(|path| sources.that_changed_itself(path)));
+        if next == numbers && known.files.len() == count {
             break;
         }
+        numbers = next;
     }
     Ok(known)
 }
@@ -103,6 +103,7 @@ struct FileHistory {
 }
 
 impl FileHistory {
+    /// Adds the next bundle; `is_own` if it is to be undone.
     fn add(&mut self, part: &Snapshot, is_rescue: bool, is_own: bool, known: &mut KnownLinks) {
         let file = |at: &State| at.present().and_then(LinkedFile::of_any);
         let files = || part.files().iter().filter(|record| !record.is_git_state);

@@ -27,7 +27,7 @@ pub struct UndoneRecordings {
 /// That a recording is undone, or some of its paths are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Undone {
-    /// When it was done last, RFC 3339.
+    /// When it was begun, RFC 3339.
     pub at: String,
     /// The rescues that keep what was overwritten, the oldest first: several if it was interrupted.
     pub rescues: Vec<PathBuf>,
@@ -158,7 +158,12 @@ impl UndoneRecordings {
             let end = *ends.entry(id.to_owned()).or_insert_with(end);
             end.is_some_and(|end| at.parse().is_ok_and(|at: Timestamp| at < end))
         };
-        rescues.sort_by(|(one, _), (other, _)| one.started_at.cmp(&other.started_at));
+        // Those of one restore have numbers.
+        let key = |(header, path): &(Header, PathBuf)| {
+            let name = path.file_name().map(OsStr::to_owned).unwrap_or_default();
+            (header.started_at.clone(), name.len(), name)
+        };
+        rescues.sort_by_cached_key(key);
         let mut restores: HashMap<OsString, PastRestore> = HashMap::new();
         let mut all = UndoneRecordings::default();
         for (header, rescue) in rescues {
@@ -182,11 +187,7 @@ impl UndoneRecordings {
             let undone = self.undone.entry(id.clone()).or_default();
             match (restore.effect, &restore.takes_back) {
                 (Effect::Undo, _) => {
-                    let is_same = |last: &Undone| {
-                        last.command == restore.command
-                            && last.is_whole == restore.is_whole
-                            && last.redone.is_empty()
-                    };
+                    let is_same = |last: &Undone| last.command == restore.command && last.at == at;
                     // An undo that was interrupted and completed has left several.
                     if !undone.last().is_some_and(is_same) {
                         undone.push(Undone {

@@ -28,8 +28,8 @@ pub struct RestoreRequest<'a> {
     pub leaves_mark: bool,
     /// Paths that are conflicts, whatever is there now, and why.
     pub conflicts: &'a BTreeMap<Vec<u8>, String>,
-    /// Which of some paths later recordings have changed, and what to say of it: that such a path is in the wanted state
-    /// is their doing, and undoing them changes it again.
+    /// Which of some paths later recordings have changed, and what to say of it: that such a path is in a recorded state is
+    /// their doing, and undoing them changes it again.
     pub changed_later: Option<&'a ChangedLater<'a>>,
     /// What other recordings know of the hard links of the files.
     pub known_links: &'a KnownLinks,

@@ -31,7 +31,7 @@ use super::since::Since;
 use super::targets::{HardLinks, opposite, same_file, select};
 use super::times::{self, DirectoryTimes};
 use crate::snapshot::blobs::Side;
-use crate::snapshot::compare::{Entries, recorded};
+use crate::snapshot::compare::has_two_states;
 use crate::snapshot::layout::JOURNAL;
 use crate::snapshot::source::{Contents, Unavailable};
 use crate::snapshot::{self, FileRecord, Present, Snapshot, printable};
@@ -173,7 +173,11 @@ pub fn run(
     }
     let has_rescue = !kept.is_empty() || leaves_mark && interrupted.own.is_empty();
     if has_rescue {
-        let header = rescue::header(snapshot.header(), journal.id(), request.command.to_vec());
+        let mut header = rescue::header(snapshot.header(), journal.id(), request.command.to_vec());
+        // By that, both are known to be of one restore.
+        if let Some(interrupted) = interrupted.own.iter().find_map(|one| one.snapshot.as_ref()) {
+            header.started_at.clone_from(&interrupted.header().started_at);
+        }
         rescue::write(&journal, &header, kept, &root, &mut access).map_err(|error| match error {
             Error::Overtaken(_) => error,
             error => Error::Rescue(Box::new(error)),
@@ -221,7 +225,7 @@ pub fn run(
     Ok(outcome)
 }
 
-/// The conflicts of the request, and the targets that only a later change has brought to the wanted state.
+/// The conflicts of the request, and the targets that only a later change has brought back to a recorded state.
 fn with_changed_later(
     request: &RestoreRequest,
     files: &[FileRecord],
@@ -230,17 +234,16 @@ fn with_changed_later(
 ) -> BTreeMap<Vec<u8>, String> {
     let mut conflicts = request.conflicts.clone();
     let Some(changed_later) = request.changed_later else { return conflicts };
-    let is_back = |record: &FileRecord| {
-        let [before, after] = Side::BOTH.map(|side| recorded(record, side, Entries::Ignore));
-        !record.is_git_state && before != after
+    let is_in_a_state = |index: &usize| {
+        let found = inspections.get(index).and_then(|found| found.as_ref().ok());
+        found.is_some_and(|found| found.at_wanted || found.at_other)
     };
-    let at_wanted = targets.iter().filter(|index| {
-        inspections.get(index).is_some_and(|found| found.as_ref().is_ok_and(|found| found.at_wanted))
-    });
-    let back = at_wanted.map(|index| &files[*index]).filter(|record| is_back(record));
-    let back: HashSet<&[u8]> = back.map(|record| record.path.as_slice()).collect();
-    if !back.is_empty() {
-        conflicts.extend(changed_later(&back));
+    let in_a_state = targets.iter().filter(|index| is_in_a_state(index)).map(|index| &files[*index]);
+    let in_a_state = in_a_state.filter(|record| !record.is_git_state && has_two_states(record));
+    let paths = in_a_state.map(|record| record.path.as_slice());
+    let paths: HashSet<&[u8]> = paths.filter(|path| !conflicts.contains_key(*path)).collect();
+    if !paths.is_empty() {
+        conflicts.extend(changed_later(&paths));
     }
     conflicts
 }

@@ -244,6 +244,11 @@ pub fn recorded(record: &FileRecord, side: Side, entries: Entries) -> Fingerprin
     fingerprint(present, content, entries)
 }
 
+/// Whether the two states of a record differ in what is compared.
+pub fn has_two_states(record: &FileRecord) -> bool {
+    recorded(record, Side::Before, Entries::Ignore) != recorded(record, Side::After, Entries::Ignore)
+}
+
 fn fingerprint(
     present: &Present,
     content: Option<(u64, Option<ContentId>)>,

@@ -26,8 +26,9 @@ pub struct Net {
     pub snapshot: Snapshot,
     /// The paths that somebody else changed between two of them.
     pub breaks: Vec<ChainBreak>,
-    /// What each of them has renamed, from and to, also by way of names that are gone.
-    pub renames: Vec<[Vec<u8>; 2]>,
+    /// Names that are undone together: what each of them has renamed, from and to, also by way of names that are gone, and
+    /// the hard links of a file that was written to.
+    pub tied: Vec<[Vec<u8>; 2]>,
 }
 
 /// A path that was not as one recording had left it when the next one of those that changed it began.
@@ -47,9 +48,11 @@ pub struct ChainBreak {
 /// No recording was given.
 pub fn net(mut parts: Vec<Snapshot>) -> Result<Net, Error> {
     let none = || Error::Format("no snapshot was named".to_owned());
-    let renames = parts.iter().flat_map(|part| part.files().iter().flat_map(renames)).collect();
+    let mut tied: Vec<_> = parts.iter().flat_map(|part| part.files().iter().flat_map(renames)).collect();
     if parts.len() < 2 {
-        return Ok(Net { snapshot: parts.pop().ok_or_else(none)?, breaks: Vec::new(), renames });
+        let snapshot = parts.pop().ok_or_else(none)?;
+        tied.extend(written_hard_links(snapshot.files()));
+        return Ok(Net { snapshot, breaks: Vec::new(), tied });
     }
     let mut chains = Chains::default();
     let records: Vec<_> = parts.iter_mut().map(|part| std::mem::take(&mut part.files)).collect();
@@ -76,12 +79,28 @@ pub fn net(mut parts: Vec<Snapshot>) -> Result<Net, Error> {
     let path = newest.path().to_owned();
     let mut files: Vec<FileRecord> = chains.links.into_values().map(|link| link.record).collect();
     forget_objects_of_new_repositories(&mut files);
-    Ok(Net { snapshot: Snapshot::of_parts(path, header, files, parts), breaks: chains.breaks, renames })
+    tied.extend(written_hard_links(&files));
+    Ok(Net { snapshot: Snapshot::of_parts(path, header, files, parts), breaks: chains.breaks, tied })
 }
 
 fn renames(record: &FileRecord) -> impl Iterator<Item = [Vec<u8>; 2]> {
     let from = record.renamed_from.iter().map(|from| [from.clone(), record.path.clone()]);
     from.chain(record.renamed_to.iter().map(|to| [record.path.clone(), to.clone()]))
+}
+
+/// The names that a file had before it was written to, in pairs.
+fn written_hard_links(files: &[FileRecord]) -> Vec<[Vec<u8>; 2]> {
+    let mut names: HashMap<LinkedFile, Vec<&FileRecord>> = HashMap::new();
+    for record in files.iter().filter(|record| PathEffect::of(record).is_undone()) {
+        if let Some(file) = record.before.present().and_then(LinkedFile::of) {
+            names.entry(file).or_default().push(record);
+        }
+    }
+    let is_written = |record: &&FileRecord| is_same_inode(&record.before, &record.after);
+    let written = names.values().filter(|records| records.iter().any(is_written));
+    written
+        .flat_map(|records| records.windows(2).map(|pair| [pair[0].path.clone(), pair[1].path.clone()]))
+        .collect()
 }
 
 /// Makes absent before what a later recording found among the objects of a repository that an earlier one had made: no

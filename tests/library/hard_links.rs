@@ -151,3 +151,80 @@ fn undo_needs_no_index() {
         assert_eq!(fs::read_to_string(place.at("f")).unwrap(), content);
     }
 }
+
+#[test]
+fn what_only_a_later_command_has_put_back_is_a_conflict() {
+    for (made, scripts) in [
+        ("echo same > b; cp -p b c", ["rm b", "ln c b"]),
+        ("echo 0 > a", ["echo 1 > a", "echo 0 > a"]),
+        ("mkdir dir; echo 0 > a", ["rmdir dir; rm a", "mkdir dir; echo 1 > a"]),
+    ] {
+        let (place, trees, ids) = recorded(made, &scripts);
+        let said = undo(&place, &[], &ids[0]).expect(1).stderr;
+        assert!(said.contains(&format!("put back since by {} (sh -c", ids[1])), "{said}");
+        assert!(said.contains("undo --with-later"), "{said}");
+        assert_eq!(names(&place), trees[2], "{scripts:?}");
+        undo(&place, &["--with-later"], &ids[0]).expect(0);
+        assert_eq!(names(&place), trees[0], "{scripts:?}");
+    }
+    // It was made and removed since.
+    let (place, _, ids) = recorded("", &["mkdir dir", "rmdir dir", "mkdir dir"]);
+    undo(&place, &[], &ids[0]).expect(1);
+    assert!(place.at("dir").exists());
+}
+
+#[test]
+fn several_are_undone_by_a_name_that_they_did_not_use() {
+    let (place, trees, _) = recorded("", &["echo 0 > a; ln a b", "echo 199 >> b", "rm b"]);
+    let said = verb(&place, &["undo", "-n", "2"]).expect(0);
+    assert!(!said.stderr.contains("of their own"), "{said:?}");
+    assert_eq!(names(&place), trees[1]);
+    verb(&place, &["redo"]).expect(0);
+    assert_eq!(names(&place), trees[3]);
+}
+
+#[test]
+fn file_that_all_names_were_removed_of_gets_all_of_them_back() {
+    let (place, trees, ids) = recorded("", &["echo 0 > a; ln a b", "rm a", "rm b", "echo 1 > c"]);
+    for _ in 0..2 {
+        for number in [3, 2, 1, 0] {
+            let said = undo(&place, &[], &ids[number]).expect(0);
+            assert!(!said.stderr.contains("of their own"), "{said:?}");
+            assert_eq!(names(&place), trees[number]);
+        }
+        for number in [0, 1, 2, 3] {
+            verb(&place, &["redo"]).expect(0);
+            assert_eq!(names(&place), trees[number + 1]);
+        }
+    }
+}
+
+#[test]
+fn name_is_taken_from_a_file_whatever_has_become_of_its_content() {
+    let (place, trees, ids) = recorded("echo 0 > a", &["echo 1 >> a", "ln a b"]);
+    undo(&place, &[], &ids[0]).expect(0);
+    undo(&place, &[], &ids[1]).expect(0);
+    assert_eq!(names(&place), trees[0]);
+    // Its only name is another matter.
+    let (place, _, ids) = recorded("", &["echo 1 > a"]);
+    place.prepare("echo mine > a; ln a b");
+    undo(&place, &[], &ids[0]).expect(1);
+    assert_eq!(names(&place)["a"].0, "mine\n");
+}
+
+#[test]
+fn undo_of_a_path_is_of_all_names_that_were_written_to() {
+    let (place, trees, ids) = recorded("echo 0 > a; ln a b", &["echo 1 >> a; rm b; echo 3 > c"]);
+    verb(&place, &["undo", "b"]).expect(0);
+    let mut wanted = trees[0].clone();
+    wanted.insert("c", ("3\n".to_owned(), "c"));
+    assert_eq!(names(&place), wanted);
+    undo(&place, &[], &ids[0]).expect(0);
+    assert_eq!(names(&place), trees[0]);
+    // What was undone by path is no later change.
+    let (place, trees, ids) = recorded("echo 0 > a; ln a b", &["echo 1 >> a", "echo 2 >> b; echo 3 > c"]);
+    verb(&place, &["undo", "b"]).expect(0);
+    undo(&place, &[], &ids[0]).expect(0);
+    assert_eq!(names(&place)["a"], trees[0]["a"]);
+    assert!(place.at("c").exists());
+}

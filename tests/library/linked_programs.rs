@@ -63,10 +63,10 @@ fn program(seed: u64) -> Result<usize, String> {
     random.below(1);
     let place = Place::new();
     for number in 0..random.below(6) {
-        // A name that no recording has used is known to none.
-        let step = step(&mut random, number).replace("ln ", "true ");
-        place.prepare(&format!("set +e; {step}"));
+        place.prepare(&format!("set +e; {}", step(&mut random, number)));
     }
+    // A name that no recording has changed is known to none.
+    run(&place, &["--quiet"], "touch -c a b c d/e new 2>&-; :");
     let mut history = History { trees: vec![paths(&place)], place, scripts: Vec::new(), ids: Vec::new() };
     for number in 10..13 + random.below(6) {
         let script = step(&mut random, number);
@@ -81,10 +81,11 @@ fn program(seed: u64) -> Result<usize, String> {
     }
     let mut refused = 0;
     for _ in 0..2 {
-        let way = random.below(3);
+        let way = random.below(4);
         let outcome = match way {
             0 => history.one_by_one(),
             1 => history.several_at_once(1 + random.below(history.ids.len().max(1))),
+            2 => history.by_path(&mut random),
             _ => history.out_of_order(&mut random),
         };
         match outcome.map_err(|why| history.shown(seed, &why))? {
@@ -150,40 +151,75 @@ impl History {
         self.redo_all(&self.trees[last..])
     }
 
-    /// Undoes what can be undone, in any order. If that was all, and no file is said to have lost a hard link, the
-    /// first tree is there.
+    /// Undoes what can be undone, in any order.
     fn out_of_order(&self, random: &mut Random) -> Result<usize, String> {
+        let mut undone = Undone::default();
         let mut left = self.ids.clone();
-        let mut trees = Vec::new();
-        let (mut refused, mut is_told, mut said_all) = (0, false, String::new());
-        while !left.is_empty() && refused < 12 {
+        while !left.is_empty() && undone.refused < 12 {
             let id = left[random.below(left.len())].clone();
-            let before = paths(&self.place);
-            let said = verb(&self.place, &["undo", &id]);
-            said_all += &format!("{id}: {}{}", said.stdout, said.stderr);
-            match said.status {
-                0 => {
-                    is_told |= said.stderr.contains("files of their own");
-                    left.retain(|one| *one != id);
-                    trees.push(before);
-                }
-                1 if paths(&self.place) == before => refused += 1,
-                // A directory in which something is stays, and the rest is undone.
-                1 if said.stdout.contains("left ") => {
-                    is_told = true;
-                    left.retain(|one| *one != id);
-                    trees.push(before);
-                }
-                _ => return Err(format!("undo {id} of another order:\n{said:?}")),
+            if self.undo(&["undo", &id], &mut undone)? {
+                left.retain(|one| *one != id);
             }
         }
-        let now = paths(&self.place);
-        if left.is_empty() && !is_told && now != self.trees[0] {
-            return Err(format!("all is undone, and it is {now:?}\n{said_all}"));
-        }
-        self.redo_all(&trees).map_err(|why| format!("{said_all}{why}"))?;
-        Ok(refused)
+        self.end(undone, left.is_empty())
     }
+
+    /// Undoes some paths, and then the rest.
+    fn by_path(&self, random: &mut Random) -> Result<usize, String> {
+        let mut undone = Undone::default();
+        for _ in 0..1 + random.below(3) {
+            let name = NAMES[random.below(NAMES.len())];
+            let some = ["undo", "-n", "2", "--", name];
+            let some = if random.below(2) == 0 { &some[..] } else { &["undo", "--", name] };
+            self.undo(some, &mut undone)?;
+        }
+        undone.refused = 0;
+        while self.undo(&["undo"], &mut undone)? {}
+        let is_all = undone.said.ends_with("(agent-snapshot log lists what was recorded)\n");
+        undone.refused -= usize::from(is_all);
+        self.end(undone, is_all)
+    }
+
+    /// Undoes, unless it is refused and changes nothing.
+    fn undo(&self, arguments: &[&str], undone: &mut Undone) -> Result<bool, String> {
+        let before = paths(&self.place);
+        let said = verb(&self.place, arguments);
+        undone.said += &format!("{arguments:?}: {}{}", said.stdout, said.stderr);
+        undone.is_told |= said.stderr.contains("files of their own");
+        match said.status {
+            0 => {}
+            1 if paths(&self.place) == before => {
+                undone.refused += 1;
+                return Ok(false);
+            }
+            // A directory in which something is stays, and the rest is undone.
+            1 if said.stdout.contains("left ") => undone.is_told = true,
+            _ => return Err(undone.said.clone()),
+        }
+        undone.trees.push(before);
+        Ok(true)
+    }
+
+    /// If all is undone, and nothing was said of what could not be, the first tree is there; and all is redone.
+    fn end(&self, undone: Undone, is_all: bool) -> Result<usize, String> {
+        let now = paths(&self.place);
+        if is_all && !undone.is_told && now != self.trees[0] {
+            return Err(format!("all is undone, and it is {now:?}\n{}", undone.said));
+        }
+        self.redo_all(&undone.trees).map_err(|why| format!("{}{why}", undone.said))?;
+        Ok(undone.refused)
+    }
+}
+
+/// What was undone so far.
+#[derive(Default)]
+struct Undone {
+    /// Before each undo.
+    trees: Vec<Paths>,
+    refused: usize,
+    /// Whether something is said to be another file than it was, or to be left.
+    is_told: bool,
+    said: String,
 }
 
 fn check_all(from: u64, count: u64) {

@@ -417,3 +417,33 @@ fn killed_undo_of_a_path_is_completed_or_taken_back() {
     assert!(old.iter().all(|name| read(&place, name).as_deref() == Some("new\n")));
     assert_eq!(marks(&place), [""]);
 }
+
+#[test]
+fn recordings_that_did_not_change_the_path_are_not_marked() {
+    let place = Place::new();
+    run(&place, &[], "echo 0 > x");
+    run(&place, &[], "echo 1 > y");
+    verb(&place, &["undo", "-n", "2", "--", "x"]).expect(0);
+    assert_eq!(marks(&place), ["", "undone"]);
+    verb(&place, &["undo"]).expect(0);
+    verb(&place, &["redo"]).expect(0);
+    assert!(place.at("y").exists() && !place.at("x").exists());
+    verb(&place, &["redo"]).expect(0);
+    assert_eq!(marks(&place), ["", ""]);
+}
+
+#[test]
+fn two_undos_of_the_same_path_are_redone_one_by_one() {
+    let place = Place::new();
+    run(&place, &[], "mkdir d; echo 0 > d/x; echo 0 > d/y");
+    place.write("d/x", "mine");
+    verb(&place, &["undo", "d", "--skip-conflicts"]).expect(1);
+    assert!(place.at("d/x").exists() && !place.at("d/y").exists());
+    place.write("d/x", "0\n");
+    verb(&place, &["undo", "d", "--skip-conflicts"]).expect(0);
+    assert!(!place.at("d").exists());
+    verb(&place, &["redo"]).expect(0);
+    assert!(place.at("d/x").exists() && !place.at("d/y").exists());
+    verb(&place, &["redo"]).expect(0);
+    assert!(place.at("d/y").exists());
+}

@@ -22,16 +22,16 @@ pub fn select(net: &Net, paths: &[OsString]) -> anyhow::Result<(Selection, Vec<O
         }
         selected.extend(found);
     }
-    Ok((with_renamed(net, selected), unchanged))
+    Ok((with_tied(net, selected), unchanged))
 }
 
-/// These paths, and the other names of the files that came to them or went from them, which are undone with them: without
-/// that, a file would be lost, or there twice.
-pub fn with_renamed(net: &Net, mut selected: Vec<Vec<u8>>) -> Selection {
+/// These paths, and the other names of the files that came to them or went from them, or that were written to: without
+/// these, a file would be lost, there twice, or no hard link any more.
+pub fn with_tied(net: &Net, mut selected: Vec<Vec<u8>>) -> Selection {
     let mut reached = Selection::of(selected.clone());
     loop {
         let is_next = |[from, to]: &&[Vec<u8>; 2]| reached.contains(from) != reached.contains(to);
-        let next: Vec<Vec<u8>> = net.renames.iter().filter(is_next).flatten().cloned().collect();
+        let next: Vec<Vec<u8>> = net.tied.iter().filter(is_next).flatten().cloned().collect();
         if next.is_empty() {
             break;
         }
