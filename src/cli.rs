@@ -170,7 +170,7 @@ pub struct RecordingOptions {
 }
 
 // Rules of what a command may do: what it does nevertheless is reported, never prevented.
-#[derive(Debug, Args, Default, Clone)]
+#[derive(Debug, Args, Default, Clone, PartialEq)]
 pub struct PolicyRules {
     /// Report every change but those of these paths and what is beneath them: a pattern as in .gitignore, relative to
     /// the start directory, or @workspace, @tmp (repeatable)
@@ -215,18 +215,7 @@ pub struct PolicyRules {
 impl PolicyRules {
     /// Whether there are any.
     pub fn is_given(&self) -> bool {
-        let lists = [
-            &self.allow_write,
-            &self.deny_write,
-            &self.allow_read,
-            &self.deny_read,
-            &self.allow_exec,
-            &self.deny_exec,
-            &self.allow_net,
-            &self.deny_net,
-            &self.allow_unix,
-        ];
-        self.policy.is_some() || lists.iter().any(|list| !list.is_empty())
+        *self != PolicyRules::default()
     }
 }
 

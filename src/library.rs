@@ -182,6 +182,11 @@ impl Library {
     }
 }
 
+/// What names a snapshot in a library: the beginning of its identifier.
+pub fn short_id(id: &str) -> &str {
+    id.get(..ID_LENGTH).unwrap_or(id)
+}
+
 /// Whether a word looks like an identifier: eight characters of a to z and 2 to 7.
 pub fn is_id(word: &str) -> bool {
     word.len() == ID_LENGTH && is_start_of_id(word)

@@ -14,8 +14,8 @@ use super::out::{Console, style};
 use super::paths::{Selection, counted};
 use super::{json, progress};
 use crate::cli::Branch;
-use crate::library::ID_LENGTH;
 use crate::library::reference::Reference;
+use crate::library::short_id;
 use crate::restore::build::{self, BuiltTree, Skipped};
 use crate::restore::node::{RestorePolicy, User};
 use crate::snapshot::blobs::Side;
@@ -92,7 +92,7 @@ fn place(dir: &Path, header: &Header) -> PathBuf {
     }
     let start = Path::new(OsStr::from_bytes(&header.start_cwd));
     let mut name = start.file_name().unwrap_or(OsStr::new("root")).to_owned();
-    name.push(format!("-restored-{}", header.id.get(..ID_LENGTH).unwrap_or(&header.id)));
+    name.push(format!("-restored-{}", short_id(&header.id)));
     dir.join(name)
 }
 

@@ -18,13 +18,11 @@ use serde::{Serialize, Serializer};
 use super::config;
 use super::exit::{Exit, UsageError, VerbResult};
 use super::json;
-use super::log::{cut, title};
 use super::open::{open_library, open_or_last};
 use super::out::{Console, style};
 use super::paths::{counted, resolved};
 use crate::cli::PolicyCheck;
 use crate::fs;
-use crate::library::ID_LENGTH;
 use crate::policy::{
     CompiledPolicy, Files, Finding, FindingSubject, PolicyPlaces, PolicyReport, PolicyVerdict, RuleWords,
     judge,
@@ -32,7 +30,8 @@ use crate::policy::{
 use crate::snapshot::secrets::{ContentSign, LIMIT, has_sign, recorded_sign};
 use crate::snapshot::source::Contents;
 use crate::snapshot::{BlobOmitted, FileRecord, Header, Present, Snapshot, State, live};
-use text::{COMMAND, FindingText, Process};
+use text::FindingText;
+pub use text::{Process, id_and_command};
 pub use words::rule_words;
 
 /// Runs `check`.
@@ -224,8 +223,7 @@ fn print(
 ) -> anyhow::Result<()> {
     for Judged { header, report, .. } in judged {
         if is_named && !(report.findings.is_empty() && report.unknown.is_empty()) {
-            let id = text::plain(header.id.get(..ID_LENGTH).unwrap_or(&header.id));
-            let command = cut(&title(&header.command, header.title.as_deref()), COMMAND);
+            let (id, command) = id_and_command(header);
             writeln!(console, "{id}: {command}")?;
         }
         for finding in &report.findings {

@@ -12,11 +12,11 @@ use serde::{Serialize, Serializer};
 
 use super::diff;
 use super::exit::{Exit, UsageError, VerbResult};
-use super::log::{COMMAND_WIDTH, age, command_line, counts, cut, marks};
+use super::log::{COMMAND_WIDTH, age, command_line, counts, marks};
 use super::out::{Console, style};
 use super::past::{note_use, open_or_name, visible_sources};
 use super::paths::{Selection, file_name, here, live, quoted, shown};
-use super::show::other_attributes;
+use super::show::{cut, other_attributes};
 use crate::cli::History;
 use crate::fs::lstat_beneath_directories;
 use crate::git::below;

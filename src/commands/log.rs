@@ -17,6 +17,7 @@ use super::open::scope;
 use super::out::{Console, style};
 use super::paths::{live, shell_line};
 use super::shell;
+use super::show::cut;
 use crate::cli::Log;
 use crate::library::log::{self, ChangeCounts, EntryState};
 use crate::library::notes::Gap;
@@ -294,15 +295,6 @@ pub fn age(entry: &Entry, now: Timestamp) -> String {
         3600..86_400 => format!("{}h", seconds / 3600),
         _ => format!("{}d", seconds / 86_400),
     }
-}
-
-/// The first characters of a text.
-pub fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
-    format!("{kept}…")
 }
 
 /// The JSON of the list.

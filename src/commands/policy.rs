@@ -2,21 +2,23 @@
 //!
 //! `policy::Learner` makes the rules; this writes them as TOML.
 
-use super::check::{Live, compiled, places};
+use std::collections::BTreeMap;
+
+use super::check::{Live, Process, compiled, id_and_command, places};
 use super::exit::{Exit, UsageError, VerbResult};
-use super::log::{cut, title};
 use super::open::{open, open_library, open_or_last};
 use super::out::{Console, OutputError};
-use super::paths::{counted, masked_line};
+use super::paths::counted;
 use crate::cli::{PolicyFrom, PolicyVerb};
-use crate::library::ID_LENGTH;
 use crate::policy::{LearnedRule, Learner, PolicyVerdict, RuleWord, RuleWords, judge};
 use crate::snapshot::source::Contents;
-use crate::snapshot::{Header, Snapshot, printable};
+use crate::snapshot::{Snapshot, printable};
 
-/// How many characters of a command line, and how many recordings, are shown.
-const COMMAND: usize = 80;
+/// How many recordings are listed.
 const LISTED: usize = 20;
+
+/// The rules, by word.
+type Rules = BTreeMap<RuleWord, Vec<LearnedRule>>;
 
 /// Runs `policy`.
 pub fn run(verb: &PolicyVerb, console: &mut Console) -> VerbResult {
@@ -31,12 +33,12 @@ pub fn run(verb: &PolicyVerb, console: &mut Console) -> VerbResult {
             );
         }
         let live = Live { contents: Contents::new(snapshot) };
-        let by = |process| command_of(process, header);
+        let by = |process| Process::new(process, header).short_command();
         let learned = places(header).and_then(|places| learner.add(snapshot, &places, &live, &by));
         learned.map_err(UsageError)?;
     }
     let rules = learner.rules();
-    write(&snapshots, &learner, console)?;
+    write(&snapshots, &learner, &rules, console)?;
     let mut words = RuleWords::default();
     for (word, rules) in rules {
         words.add(word, rules.into_iter().map(|rule| rule.text));
@@ -44,7 +46,7 @@ pub fn run(verb: &PolicyVerb, console: &mut Console) -> VerbResult {
     let mut status = Exit::Success;
     for snapshot in &snapshots {
         if let Some(why) = refusal(snapshot, &words)? {
-            let id = printable(short(snapshot.header()).as_bytes()).into_owned();
+            let (id, _) = id_and_command(snapshot.header());
             console.say(format_args!("{id} does not pass this policy: {}", printable(why.as_bytes())));
             status = Exit::Finding;
         }
@@ -73,25 +75,20 @@ fn refusal(snapshot: &Snapshot, words: &RuleWords) -> Result<Option<String>, Usa
     })
 }
 
-fn short(header: &Header) -> &str {
-    header.id.get(..ID_LENGTH).unwrap_or(&header.id)
-}
-
-fn command_of(process: u32, header: &Header) -> String {
-    let found = header.processes.iter().find(|one| one.id == process);
-    found.map(|one| cut(&masked_line(&one.image.argv), COMMAND)).unwrap_or_default()
-}
-
-fn write(snapshots: &[Snapshot], learner: &Learner, console: &mut Console) -> Result<(), OutputError> {
+fn write(
+    snapshots: &[Snapshot],
+    learner: &Learner,
+    rules: &Rules,
+    console: &mut Console,
+) -> Result<(), OutputError> {
     let count = counted(snapshots.len(), "recording", "recordings");
     writeln!(
         console,
         "# What {count} did, by agent-snapshot policy from. Review it, then use it with --policy FILE."
     )?;
     for snapshot in snapshots.iter().take(LISTED) {
-        let header = snapshot.header();
-        let command = cut(&title(&header.command, header.title.as_deref()), COMMAND);
-        writeln!(console, "#   {}  {}", printable(short(header).as_bytes()), printable(command.as_bytes()))?;
+        let (id, command) = id_and_command(snapshot.header());
+        writeln!(console, "#   {id}  {command}")?;
     }
     if snapshots.len() > LISTED {
         writeln!(console, "#   and {} more", snapshots.len() - LISTED)?;
@@ -104,7 +101,7 @@ fn write(snapshots: &[Snapshot], learner: &Learner, console: &mut Console) -> Re
         writeln!(console, "#   {}  by {}", printable(path), printable(by.as_bytes()))?;
     }
     writeln!(console)?;
-    for (word, rules) in learner.rules() {
+    for (word, rules) in rules {
         match (word, rules.as_slice()) {
             (RuleWord::DenyNet, [LearnedRule { text, .. }]) if text == b"*" => {
                 writeln!(console, "deny-net = true")?

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::log::ByteText;
-use super::{Error, ID_LENGTH};
+use super::{Error, short_id};
 use crate::snapshot::{Header, Snapshot, printable};
 
 /// The provider of all references of ours.
@@ -66,7 +66,7 @@ impl Reference {
 
     /// The name of the snapshot in a library.
     pub fn library_id(&self) -> &str {
-        self.target.id.get(..ID_LENGTH).unwrap_or(&self.target.id)
+        short_id(&self.target.id)
     }
 
     /// Whether the snapshot of this name in a library is the one.

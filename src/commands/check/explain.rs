@@ -6,6 +6,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 
+use super::text::rule;
 use super::{compiled, has_now, places, state_of};
 use crate::cli::PolicyCheck;
 use crate::commands::exit::{Exit, UsageError, VerbResult};
@@ -139,10 +140,7 @@ impl Explained {
 fn of_address(asked: &[u8], address: &AskedAddress, policy: &CompiledPolicy) -> Explained {
     let decided = policy.explain_address(address).into_iter();
     let decisions = decided.map(|(port, decision)| {
-        let why = match &decision {
-            Decision::Free => "no rule is about it".to_owned(),
-            decision => rule_text(decision),
-        };
+        let why = deciding_rule(&decision).unwrap_or_else(|| "no rule is about it".to_owned());
         Explanation { usage: "connect".to_owned(), port, decision, why }
     });
     Explained { subject: Subject::Address(asked.to_vec()), decisions: decisions.collect() }
@@ -178,24 +176,20 @@ fn is_host_name(text: &[u8]) -> bool {
     !host.is_empty() && !host.contains(&b'/') && !port.is_empty() && port.iter().all(u8::is_ascii_digit)
 }
 
-fn rule_text(decision: &Decision) -> String {
+/// The rule that decides, if there is one about such uses.
+fn deciding_rule(decision: &Decision) -> Option<String> {
     match decision {
-        Decision::Free => String::new(),
-        Decision::Allowed(word, text) | Decision::Denied(word, text) => {
-            format!("--{} {}", word.name(), quoted(text))
-        }
-        Decision::NotAllowed(word) => format!("no --{} matches", word.name()),
+        Decision::Free => None,
+        Decision::Allowed(word, text) | Decision::Denied(word, text) => Some(rule(*word, Some(text))),
+        Decision::NotAllowed(word) => Some(rule(*word, None)),
     }
 }
 
 fn why(explained: &PathExplanation) -> String {
     let PathExplanation { kind, decision, other_name, pattern, outweighed } = explained;
-    let mut why = match decision {
-        Decision::Free => {
-            let (allow, deny) = kind.words();
-            return format!("no --{} is given, no --{} matches", allow.name(), deny.name());
-        }
-        decision => rule_text(decision),
+    let Some(mut why) = deciding_rule(decision) else {
+        let (allow, deny) = kind.words();
+        return format!("no --{} is given, {}", allow.name(), rule(deny, None));
     };
     if let Some(pattern) = pattern
         && !matches!(decision, Decision::Denied(_, text) | Decision::Allowed(_, text) if text == pattern)
@@ -206,7 +200,7 @@ fn why(explained: &PathExplanation) -> String {
         why += &format!("; the file is also {}", quoted(name));
     }
     if let Some((word, text)) = outweighed {
-        why += &format!("; outweighs --{} {}", word.name(), quoted(text));
+        why += &format!("; outweighs {}", rule(*word, Some(text)));
     }
     why
 }

@@ -2,13 +2,29 @@
 
 use serde::Serialize;
 
+use crate::commands::log::title;
 use crate::commands::paths::{masked_line, quoted};
 use crate::commands::show::{address_text, cut};
+use crate::library::short_id;
 use crate::policy::{Finding, FindingSubject, RuleWord};
 use crate::snapshot::{Header, Operations, printable};
 
 /// How many characters of a command line are shown.
-pub const COMMAND: usize = 80;
+const COMMAND: usize = 80;
+
+/// The identifier and the command of a recording.
+pub fn id_and_command(header: &Header) -> (String, String) {
+    let command = cut(&title(&header.command, header.title.as_deref()), COMMAND);
+    (plain(short_id(&header.id)), command)
+}
+
+/// The rule that denies, or that there is none which allows, in the words of the command line.
+pub fn rule(word: RuleWord, text: Option<&[u8]>) -> String {
+    match text {
+        Some(text) => format!("--{} {}", word.name(), quoted(text)),
+        None => format!("no --{} matches", word.name()),
+    }
+}
 
 /// A process of a finding.
 #[derive(Debug, Serialize)]
@@ -26,9 +42,9 @@ impl Process {
         Process { id, command }
     }
 
-    fn short(&self) -> String {
-        let Process { id, command } = self;
-        format!("{} (process {id})", cut(command, COMMAND))
+    /// The command line as it is shown.
+    pub fn short_command(&self) -> String {
+        cut(&self.command, COMMAND)
     }
 }
 
@@ -79,13 +95,11 @@ impl FindingText {
                     1 => " and another process".to_owned(),
                     count => format!(" and {count} other processes"),
                 };
-                format!("{}{more}", Process::new(*first, header).short())
+                let command = Process::new(*first, header).short_command();
+                format!("{command} (process {first}){more}")
             }
         };
-        let rule = match &finding.text {
-            Some(text) => format!("--{} {}", finding.word.name(), quoted(text)),
-            None => format!("no --{} matches", finding.word.name()),
-        };
+        let rule = rule(finding.word, finding.text.as_deref());
         FindingText { word: finding.word, subject, uses, by, rule }
     }
 
