@@ -40,14 +40,7 @@ impl CompiledPolicy {
         let by_rule = state.into_iter().flat_map(|state| FileNames::by_rule(&self.named, state));
         let mut names: Vec<(&[u8], bool)> = by_rule.map(|name| (name, false)).collect();
         let known = snapshot.and_then(|snapshot| snapshot.files().iter().find(|record| record.path == path));
-        let known = known.map(|record| record.path.as_slice());
-        names.extend(known.into_iter().flat_map(|path| {
-            files
-                .others(path)
-                .into_iter()
-                .map(|name| (name, files.is_from_before(name, path)))
-                .collect::<Vec<_>>()
-        }));
+        names.extend(known.into_iter().flat_map(|record| files.others(&record.path)));
         PathUseKind::ALL.into_iter().map(|kind| self.explain_use(kind, path, &names, has)).collect()
     }
 

@@ -321,9 +321,7 @@ fn forbidden_reads<'a>(
         return Vec::new();
     }
     let own = std::iter::once((record.path.as_slice(), true));
-    let others = names.others(&record.path).into_iter();
-    let others = others.map(|name| (name, names.is_from_before(name, &record.path)));
-    let forbidden = own.chain(others).filter_map(|(name, is_from_before)| {
+    let forbidden = own.chain(names.others(&record.path)).filter_map(|(name, is_from_before)| {
         match policy.decide(PathUseKind::Read, name, &|sign| live.has(record, sign)) {
             Decision::Denied(word, text) if !reads.is_empty() => Some((name, reads, (word, Some(text)))),
             // A name that the file got later is not one by which it was found.

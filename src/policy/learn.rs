@@ -13,6 +13,10 @@ use super::rules::{CompiledPolicy, PolicyPlaces, RuleWord, RuleWords};
 use crate::git::below;
 use crate::snapshot::{FileRecord, FileType, NetworkAddress, NetworkUse, Operation, Snapshot, State};
 
+/// The places that become presets.
+const PLACES: [&str; 3] = ["@workspace", "@tmp", "@system"];
+/// Those that may stand for what was changed, executed or connected to there; of the system, each program is named.
+const OWN_PLACES: [&str; 2] = ["@workspace", "@tmp"];
 /// How many rules about what is beneath a directory become one about the directory.
 const FOLDED: usize = 3;
 /// The first of the ports that systems choose by themselves for a listening socket (ip(7)).
@@ -42,10 +46,10 @@ pub struct Learner {
     remarked: BTreeMap<(RuleWord, Vec<u8>), String>,
     hosts: BTreeMap<IpAddr, BTreeSet<u16>>,
     /// Whether addresses of another family were used.
-    others: bool,
+    has_others: bool,
     sockets: BTreeSet<Vec<u8>>,
     /// Whether a socket of AF_UNIX was used.
-    unix: bool,
+    has_unix: bool,
 }
 
 /// A name below a directory.
@@ -70,7 +74,7 @@ impl Learner {
     ) -> Result<(), String> {
         let resolve = |path: &[u8]| live.resolved(path);
         let patterns = PatternMaker { places, resolve: &resolve, word: RuleWord::AllowRead };
-        let presets = ["@workspace", "@tmp", "@system"].map(str::as_bytes);
+        let presets = PLACES.map(str::as_bytes);
         let presets = presets.map(|text| patterns.paths(text).map(|paths| (text, paths)));
         let presets: Vec<_> = presets.into_iter().collect::<Result<_, String>>()?;
         let place = Placing { places, presets };
@@ -103,7 +107,7 @@ impl Learner {
             if word == RuleWord::DenyRead {
                 let reader = finding.processes.first().map(|process| by(*process)).unwrap_or_default();
                 let text = place.text(&path);
-                if place.preset(&path, &["@workspace", "@tmp", "@system"]).is_none() {
+                if place.preset(&path, &PLACES).is_none() {
                     self.remarked
                         .insert((RuleWord::AllowRead, text.clone()), format!("a secret, read by {reader}"));
                 }
@@ -112,10 +116,10 @@ impl Learner {
             let word = if word == RuleWord::DenyRead { RuleWord::AllowRead } else { word };
             self.add_path(word, &path, is_alone, &place);
         }
-        let left_out::Needed { presets, paths: regions } = left_out::needed(snapshot.header(), places);
+        let left_out::Needed { presets, paths: regions } = left_out::Needed::of(snapshot.header(), places);
         self.presets.entry(RuleWord::AllowRead).or_default().extend(presets);
         for (region, reads) in regions {
-            match place.preset(&region, &["@workspace", "@tmp", "@system"]) {
+            match place.preset(&region, &PLACES) {
                 Some(preset) => drop(self.presets.entry(RuleWord::AllowRead).or_default().insert(preset)),
                 None => {
                     let remark = format!("reads there were left out of a recording: {reads}");
@@ -128,9 +132,8 @@ impl Learner {
 
     fn add_path(&mut self, word: RuleWord, path: &[u8], is_alone: bool, place: &Placing) {
         let presets: &[&str] = match word {
-            RuleWord::AllowRead => &["@workspace", "@tmp", "@system"],
-            // Of the system, each program is named.
-            _ => &["@workspace", "@tmp"],
+            RuleWord::AllowRead => &PLACES,
+            _ => &OWN_PLACES,
         };
         if let Some(preset) = place.preset(path, presets) {
             self.presets.entry(word).or_default().insert(preset);
@@ -152,11 +155,11 @@ impl Learner {
             NetworkAddress::Inet(address) => (IpAddr::from(*address.ip()), address.port()),
             NetworkAddress::Inet6(address) => (IpAddr::from(*address.ip()).to_canonical(), address.port()),
             NetworkAddress::Unix(name) => {
-                self.unix = true;
+                self.has_unix = true;
                 let text = match name.split_first() {
                     None => return,
                     Some((0, name)) => [b"@".as_slice(), &printed(&escaped(name))].concat(),
-                    Some(_) => match place.preset(name, &["@workspace", "@tmp"]) {
+                    Some(_) => match place.preset(name, &OWN_PLACES) {
                         Some(preset) => preset.to_vec(),
                         None => place.text(name),
                     },
@@ -165,7 +168,7 @@ impl Learner {
                 return;
             }
             NetworkAddress::Other(_) => {
-                self.others = true;
+                self.has_others = true;
                 return;
             }
         };
@@ -206,13 +209,13 @@ impl Learner {
         }
         let mut hosts: Vec<LearnedRule> =
             self.hosts.iter().flat_map(|(host, ports)| addresses(*host, ports)).map(plain).collect();
-        if self.others {
+        if self.has_others {
             let remark = Some("not only internet addresses, and others can't be named".to_owned());
             hosts.push(LearnedRule { text: b"*".to_vec(), remark });
         }
         let mut denied = Vec::new();
         denied.extend(hosts.is_empty().then(|| plain(b"*".to_vec())));
-        denied.extend((!self.unix).then(|| plain(b"unix".to_vec())));
+        denied.extend((!self.has_unix).then(|| plain(b"unix".to_vec())));
         rules.insert(RuleWord::AllowNet, hosts);
         rules.insert(RuleWord::DenyNet, denied);
         rules.insert(RuleWord::AllowUnix, self.sockets.iter().cloned().map(plain).collect());

@@ -1,18 +1,19 @@
 //! What rules of omission left out of a recording, as far as the user's rules are about it.
 //!
-//! Neighbour: `judge.rs` judges the changes that are listed; reads are only counted.
+//! Neighbour: `judge.rs` judges the changes that are listed. Reads are listed only of files of another owner, and otherwise
+//! counted.
 
 use super::glob::PathGlob;
 use super::judge::{Files, Finding, FindingSubject, PolicyReport};
 use super::patterns::{PathMatch, PathRule, SYSTEM};
 use super::rules::{CompiledPolicy, Decision, PathUseKind, PolicyPlaces, RuleWord};
 use crate::git::below;
-use crate::snapshot::{Header, LeftOutChange, Operation, Operations, Suppressed};
+use crate::snapshot::{Header, LeftOutUse, Operation, Operations, Suppressed};
 
 /// The changes that a rule left out; those of an earlier version by the topmost paths.
-pub fn changes(rule: &Suppressed) -> Vec<LeftOutChange> {
+pub fn changes(rule: &Suppressed) -> Vec<LeftOutUse> {
     rule.changes.clone().unwrap_or_else(|| {
-        let beneath = rule.changed.iter().map(|path| LeftOutChange {
+        let beneath = rule.changed.iter().map(|path| LeftOutUse {
             path: path.clone(),
             beneath: true,
             operations: Operations::NONE,
@@ -42,7 +43,8 @@ pub fn forbidden_reads(header: &Header, policy: &CompiledPolicy, live: &dyn File
     findings.collect()
 }
 
-/// Tells of reads that were left out, and are not listed: as a gap, if a rule of the user is about the place that a rule of omission covers.
+/// Tells of reads that were left out and are not listed. If a rule of the user is about the place that the rule of omission
+/// covers, they are a gap.
 pub fn judge_reads(header: &Header, policy: &CompiledPolicy, live: &dyn Files, report: &mut PolicyReport) {
     let places = PolicyPlaces::of(header);
     // A recording has the reads that its own rules forbid, but in Git directories.
@@ -125,7 +127,7 @@ fn note_left_out(word: RuleWord, rules: &[&str], report: &mut PolicyReport) {
     }
 }
 
-/// What must be allowed for the reads that were left out.
+/// What must be allowed for the reads that were left out and are not listed.
 #[derive(Debug, Default)]
 pub struct Needed {
     /// Presets.
@@ -134,18 +136,20 @@ pub struct Needed {
     pub paths: Vec<(Vec<u8>, u64)>,
 }
 
-/// What must be allowed for the reads that were left out and are not listed.
-pub fn needed(header: &Header, places: &PolicyPlaces) -> Needed {
-    let Needed { mut presets, mut paths } = Needed::default();
-    for rule in header.suppressed.iter().filter(|rule| rule.reads > 0) {
-        match (region(&rule.rule, places), rule.rule.as_str()) {
-            (Some(path), _) => paths.push((path, rule.reads)),
-            (None, GIT) => presets.push(b"@workspace"),
-            (None, FOREIGN_OWNER) if rule.read.is_none() => presets.push(b"@system"),
-            (None, _) => {}
+impl Needed {
+    /// For the reads of a recording.
+    pub fn of(header: &Header, places: &PolicyPlaces) -> Needed {
+        let mut needed = Needed::default();
+        for rule in header.suppressed.iter().filter(|rule| rule.reads > 0) {
+            match (region(&rule.rule, places), rule.rule.as_str()) {
+                (Some(path), _) => needed.paths.push((path, rule.reads)),
+                (None, GIT) => needed.presets.push(b"@workspace"),
+                (None, FOREIGN_OWNER) if rule.read.is_none() => needed.presets.push(b"@system"),
+                (None, _) => {}
+            }
         }
+        needed
     }
-    Needed { presets, paths }
 }
 
 /// Whether a rule names something in the place that a rule of omission covers.

@@ -120,8 +120,13 @@ impl<'a> FileNames<'a> {
         }
     }
 
-    /// The other names that the files at a path have or had, by hard links and renames.
-    pub fn others(&self, path: &'a [u8]) -> Vec<&'a [u8]> {
+    /// The other names that the files at a path have or had, by hard links and renames; each with whether it is a name that
+    /// the file had before the command, as far as is known.
+    pub fn others(&self, path: &'a [u8]) -> impl Iterator<Item = (&'a [u8], bool)> {
+        self.reachable(path).into_iter().map(move |name| (name, self.is_from_before(name, path)))
+    }
+
+    fn reachable(&self, path: &'a [u8]) -> Vec<&'a [u8]> {
         let node = |path, side| (path, side, self.inodes.get(&(path, side)).copied());
         let mut found = Side::BOTH.map(|side| node(path, side)).to_vec();
         if self.has_one_file(path) {
@@ -166,8 +171,7 @@ impl<'a> FileNames<'a> {
         names
     }
 
-    /// Whether a name is one that the file at `path` had before the command, as far as is known.
-    pub fn is_from_before(&self, name: &'a [u8], path: &'a [u8]) -> bool {
+    fn is_from_before(&self, name: &'a [u8], path: &'a [u8]) -> bool {
         let Some(file) = self.inodes.get(&(name, Side::Before)) else { return false };
         let mut here = Side::BOTH.into_iter().filter_map(|side| self.inodes.get(&(path, side))).peekable();
         here.peek().is_none() || here.any(|inode| inode == file)

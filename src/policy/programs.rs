@@ -31,19 +31,17 @@ pub fn judge<'a>(
     }
     let mut findings = Vec::new();
     for (path, processes) in executed(snapshot.header()) {
-        let mut others: Vec<(&[u8], bool)> =
-            names.others(path).into_iter().map(|name| (name, names.is_from_before(name, path))).collect();
+        let mut all: Vec<(&[u8], bool)> = std::iter::once((path, true)).chain(names.others(path)).collect();
         // Without a record, it is taken for the file that is there now.
         if !names.knows(path)
             && let Some(state) = live.state(path)
         {
-            others.extend(FileNames::by_rule(&policy.named, &state).map(|name| (name, true)));
+            all.extend(FileNames::by_rule(&policy.named, &state).map(|name| (name, true)));
         }
         // As the kernel shows a program whose name was removed.
-        others.extend(path.strip_suffix(b" (deleted)").map(|name| (name, false)));
-        others.insert(0, (path, true));
+        all.extend(path.strip_suffix(b" (deleted)").map(|name| (name, false)));
         for &kind in &kinds {
-            let forbidden = others.iter().find_map(|(name, is_from_before)| {
+            let forbidden = all.iter().find_map(|(name, is_from_before)| {
                 match policy.decide(kind, name, &|sign| sign != ContentSign::Key) {
                     Decision::Denied(word, text) if kind == PathUseKind::Execute => {
                         Some((*name, word, Some(text)))

@@ -237,17 +237,17 @@ pub struct Suppressed {
     /// The topmost paths that were changed though not recorded, at most 100.
     pub changed: Vec<Vec<u8>>,
     /// The paths that were changed, sorted; none in a snapshot of an earlier version.
-    pub changes: Option<Vec<LeftOutChange>>,
+    pub changes: Option<Vec<LeftOutUse>>,
     /// Whether there were more than `changes` has.
     pub changes_cut: bool,
     /// The paths that were read, listed or executed, sorted, if they are files of another owner; none of another rule, in a
     /// snapshot of an earlier version, and if there were more than 1,000.
-    pub read: Option<Vec<LeftOutChange>>,
+    pub read: Option<Vec<LeftOutUse>>,
 }
 
 /// A path, or a directory with paths beneath it, that was changed, or read, though not recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftOutChange {
+pub struct LeftOutUse {
     /// The path.
     pub path: Vec<u8>,
     /// Whether this is not about the path but about what is beneath it, of which there was too much.

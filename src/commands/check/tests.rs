@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use super::super::testing::{BundleTrees, Ran, run};
 use crate::snapshot::samples::{created, present};
 use crate::snapshot::{
-    Exec, FileRecord, FileType, LeftOutChange, NetworkAddress, NetworkOperation, NetworkUse, Operation,
+    Exec, FileRecord, FileType, LeftOutUse, NetworkAddress, NetworkOperation, NetworkUse, Operation,
     Operations, PathUse, Present, RecordedProcess, State, Suppressed, Warning, WarningKind,
 };
 
@@ -175,7 +175,7 @@ fn a_file_that_is_changed_through_another_name_is_changed() {
 }
 
 fn left_out(rule: &str, changes: &[(&str, bool)]) -> Suppressed {
-    let changes = changes.iter().map(|(path, beneath)| LeftOutChange {
+    let changes = changes.iter().map(|(path, beneath)| LeftOutUse {
         path: path.as_bytes().to_vec(),
         beneath: *beneath,
         operations: Operation::Write.into(),
@@ -365,7 +365,7 @@ fn reads_that_were_left_out_do_not_pass_where_not_all_is_allowed() {
     let verdict = |rule: &str, args: &[&str]| {
         let mut trees = trees();
         let (rule, is_listed) = (rule.trim_end_matches(", listed"), rule.ends_with(", listed"));
-        let read = LeftOutChange {
+        let read = LeftOutUse {
             path: b"/srv/x".to_vec(),
             beneath: false,
             operations: Operation::Read.into(),

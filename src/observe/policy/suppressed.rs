@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::ignore::{Ignore, RuleId};
 use crate::observe::ledger::ids::ProcessId;
-use crate::snapshot::{LeftOutChange, Operation, Operations, Suppressed};
+use crate::snapshot::{LeftOutUse, Operation, Operations, Suppressed};
 
 /// How many topmost changed paths a rule names.
 const NAMED_PATHS: usize = 100;
@@ -57,8 +57,8 @@ impl Counts {
     /// Counts a use that changed nothing, and lists it if it read what another user owns.
     pub fn used(&mut self, rule: RuleId, path: &[u8], operations: Operations, by: ProcessId) {
         self.read(rule);
-        let looks = Operations::from(Operation::Read).with(Operation::Directory).with(Operation::Execute);
-        let operations = operations.intersection(looks);
+        let reading = Operations::from(Operation::Read).with(Operation::Directory).with(Operation::Execute);
+        let operations = operations.intersection(reading);
         if rule != RuleId::FOREIGN_OWNER || operations.is_empty() {
             return;
         }
@@ -116,7 +116,9 @@ impl Counts {
             reads: count.reads,
             writes: count.writes,
             changed: count.changed.iter().cloned().collect(),
-            changes: Some(count.changes.iter().map(left_out_change).collect()),
+            changes: Some(
+                count.changes.iter().map(|((path, beneath), used)| left_out(path, *beneath, *used)).collect(),
+            ),
             changes_cut: count.is_cut,
             read: (rule == RuleId::FOREIGN_OWNER && !count.read_is_cut)
                 .then(|| count.read.iter().map(|(path, used)| left_out(path, false, *used)).collect()),
@@ -131,10 +133,6 @@ fn above_parent(path: &[u8]) -> &[u8] {
     parent(parent(path))
 }
 
-fn left_out_change(((path, beneath), used): (&(Vec<u8>, bool), &(Operations, ProcessId))) -> LeftOutChange {
-    left_out(path, *beneath, *used)
-}
-
-fn left_out(path: &[u8], beneath: bool, (operations, by): (Operations, ProcessId)) -> LeftOutChange {
-    LeftOutChange { path: path.to_vec(), beneath, operations, process: by.0 }
+fn left_out(path: &[u8], beneath: bool, (operations, by): (Operations, ProcessId)) -> LeftOutUse {
+    LeftOutUse { path: path.to_vec(), beneath, operations, process: by.0 }
 }

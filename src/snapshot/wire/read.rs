@@ -59,7 +59,7 @@ macro_rules! through {
 through!(Manifest, ManifestWire);
 through!(Warning, WarningWire);
 through!(Suppressed, SuppressedWire);
-through!(LeftOutChange, LeftOutWire);
+through!(LeftOutUse, LeftOutWire);
 through!(PrivateMount, PrivateMountWire);
 through!(GitRepository, GitRepositoryWire);
 through!(NetworkUse, NetworkUseWire);
@@ -256,10 +256,10 @@ struct SuppressedWire {
     writes: u64,
     changed: Vec<String>,
     changed_bytes: Option<Vec<Exact>>,
-    changes: Option<Vec<LeftOutChange>>,
+    changes: Option<Vec<LeftOutUse>>,
     #[serde(default)]
     changes_cut: bool,
-    read: Option<Vec<LeftOutChange>>,
+    read: Option<Vec<LeftOutUse>>,
 }
 
 impl SuppressedWire {
@@ -281,10 +281,10 @@ struct LeftOutWire {
 }
 
 impl LeftOutWire {
-    fn checked(self) -> Result<LeftOutChange, String> {
+    fn checked(self) -> Result<LeftOutUse, String> {
         let path = bytes("path", self.path, self.path_bytes)?;
         let LeftOutWire { beneath, operations, process, .. } = self;
-        Ok(LeftOutChange { path, beneath, operations, process })
+        Ok(LeftOutUse { path, beneath, operations, process })
     }
 }
 

@@ -77,14 +77,14 @@ fn everything() -> Manifest {
             reads: 1,
             writes: 2,
             changed: vec![odd.clone(), b"/x".to_vec()],
-            changes: Some(vec![LeftOutChange {
+            changes: Some(vec![LeftOutUse {
                 path: odd.clone(),
                 beneath: true,
                 operations: Operation::Write.into(),
                 process: 2,
             }]),
             changes_cut: true,
-            read: Some(vec![LeftOutChange {
+            read: Some(vec![LeftOutUse {
                 path: odd.clone(),
                 beneath: false,
                 operations: Operation::Read.into(),
@@ -595,7 +595,7 @@ prop_compose! {
                 lost, count, detail, processes,
             }).collect(),
             suppressed: suppressed.into_iter().map(|(rule, changed)| Suppressed {
-                rule, reads: 3, writes: u64::MAX, changes: Some(changed.iter().map(|path| LeftOutChange {
+                rule, reads: 3, writes: u64::MAX, changes: Some(changed.iter().map(|path| LeftOutUse {
                     path: path.clone(), beneath: path.len() > 5, operations: Operation::Write.into(), process: 3,
                 }).collect()), changes_cut: changed.len() > 2, read: None, changed,
             }).collect(),

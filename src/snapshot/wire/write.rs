@@ -191,7 +191,7 @@ object!(Tool, tool);
 object!(Host, host);
 object!(Warning, warning);
 object!(Suppressed, suppressed);
-object!(LeftOutChange, left_out_change);
+object!(LeftOutUse, left_out_use);
 object!(PrivateMount, private_mount);
 object!(GitRepository, repository);
 object!(NetworkUse, network_use);
@@ -277,10 +277,7 @@ fn suppressed<M: SerializeMap>(object: &mut JsonObject<M>, rule: &Suppressed) ->
     object.put_some("read", &rule.read)
 }
 
-fn left_out_change<M: SerializeMap>(
-    object: &mut JsonObject<M>,
-    change: &LeftOutChange,
-) -> Result<(), M::Error> {
+fn left_out_use<M: SerializeMap>(object: &mut JsonObject<M>, change: &LeftOutUse) -> Result<(), M::Error> {
     object.text("path", &change.path)?;
     object.put_true("beneath", change.beneath)?;
     object.put("operations", &change.operations)?;
