@@ -517,18 +517,19 @@ impl Recordings {
         paths: &HashSet<&[u8]>,
         access: &SessionAccess,
     ) -> BTreeMap<Vec<u8>, String> {
-        let index = self.index.get_or_init(|| PathIndex::read(self.library.root()).unwrap_or_default());
         let may_have_changed = |entry: &Entry, path: &[u8]| {
+            let index =
+                || self.index.get_or_init(|| PathIndex::read(self.library.root()).unwrap_or_default());
             let itself = IndexedPath::itself(path);
-            entry.may_change(path) && index.may_have_changed(&entry.id, itself) != Some(false)
+            entry.may_change(path) && index().may_have_changed(&entry.id, itself) != Some(false)
         };
         let oldest = chosen.first().map(|entry| entry.time.as_str()).unwrap_or_default();
         let mut changed = BTreeMap::new();
         for entry in self.entries.iter().filter(|entry| entry.time.as_str() >= oldest) {
             let is_chosen = chosen.iter().any(|one| one.id == entry.id);
-            if !is_chosen && !self.is_candidate(entry)
-                || !paths.iter().any(|path| may_have_changed(entry, path))
-            {
+            // A chosen one only takes back what others before it have changed.
+            let counts = if is_chosen { !changed.is_empty() } else { self.is_candidate(entry) };
+            if !counts || !paths.iter().any(|path| may_have_changed(entry, path)) {
                 continue;
             }
             let Ok(snapshot) = Snapshot::open(&self.library.directory_of(&entry.id)) else { continue };

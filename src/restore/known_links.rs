@@ -2,8 +2,7 @@
 //!
 //! A name counts only if the recorded file is there now: the same inode with the recorded size, mode and time, which is
 //! no younger than the recording, since inode numbers are used again; or the one that a restore has made in its place, with
-//! that size, mode and time. Its content is compared when it is inspected, as
-//! that of every other name is. Neighbours: `targets.rs` makes groups of names; `plan/hard_links.rs` joins them.
+//! that size, mode and time. Its content is compared when it is inspected, as that of every other name is. Neighbours: `targets.rs` makes groups of names; `plan/hard_links.rs` joins them.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};

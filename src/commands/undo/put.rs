@@ -32,7 +32,7 @@ pub fn command_of(
     Ok([command, limits].concat())
 }
 
-/// Whether what was changed since may be why not all was put back.
+/// Whether later changes may be why not all was put back.
 pub fn is_hindered(outcome: &RestoreOutcome) -> bool {
     !outcome.is_whole() && !outcome.is_other_plan && outcome.interrupted.is_none()
 }
