@@ -1,6 +1,7 @@
 //! `doctor`: proves that commands are recorded, by recording one the way an agent runs it.
 //!
-//! `calls.rs` tries the system calls that a recording needs, `host.rs` has what else all agents have in common, `agent.rs` the settings of one, `probe.rs` the recording.
+//! `calls.rs` tries the system calls that a recording needs, `host.rs` has what else all agents have in common, `agent.rs` the
+//! settings of one, `probe.rs` the recording.
 
 mod agent;
 mod calls;

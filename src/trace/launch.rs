@@ -134,7 +134,7 @@ impl Spawned {
             return Err(Error::ForeignProcfs);
         }
         sys::seize(command).map_err(Error::Denied)?;
-        // Without it, no call would be seen. Where it can be had, it fails only because the command runs.
+        // Without it, no call would be seen. ESRCH means that the kernel has it, and the command is not stopped.
         if let Err(error) = sys::syscall_stop(command)
             && error.raw_os_error() != Some(libc::ESRCH)
         {

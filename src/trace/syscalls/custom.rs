@@ -205,19 +205,13 @@ pub(super) fn open_tree(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscal
     Ok(())
 }
 
-const PTRACE_TRACEME: u32 = 0;
-const PTRACE_ATTACH: u32 = 16;
-const PTRACE_SEIZE: u32 = 0x4206;
-
-pub(super) const TRACING: &[Condition] = &[
-    Condition::Is { arg: 0, value: PTRACE_TRACEME },
-    Condition::Is { arg: 0, value: PTRACE_ATTACH },
-    Condition::Is { arg: 0, value: PTRACE_SEIZE },
-];
+pub(super) const TRACEME: u32 = libc::PTRACE_TRACEME;
+pub(super) const ATTACH: u32 = libc::PTRACE_ATTACH;
+pub(super) const SEIZE: u32 = libc::PTRACE_SEIZE;
 
 /// ptrace(op, pid, addr, data).
 pub(super) fn ptrace(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
-    let thread = (low(args, 0) != PTRACE_TRACEME).then(|| low(args, 1).cast_signed());
+    let thread = (low(args, 0) != TRACEME).then(|| low(args, 1).cast_signed());
     decoded.special = Some(Special::Ptrace { thread });
     Ok(())
 }

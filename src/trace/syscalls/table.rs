@@ -116,7 +116,9 @@ const ROWS: &[SyscallRow] = &[
     // lchown(path, owner, group)
     row("lchown", &[path(0).does(Effect::Metadata).nofollow()]),
     // ptrace(op, pid, addr, data): PTRACE_TRACEME, PTRACE_ATTACH, PTRACE_SEIZE
-    row("ptrace", &[]).when(custom::TRACING).custom(custom::ptrace),
+    row("ptrace", &[])
+        .when(&[is(0, custom::TRACEME), is(0, custom::ATTACH), is(0, custom::SEIZE)])
+        .custom(custom::ptrace),
     row("setuid", &[]).special(Special::Credentials),
     row("setgid", &[]).special(Special::Credentials),
     row("setreuid", &[]).special(Special::Credentials),
