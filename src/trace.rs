@@ -4,6 +4,7 @@
 //! - [`filter`]: the seccomp program that the table determines. Pure.
 //! - `foreign_filter`: filters that the tree installs itself.
 //! - `nested_tracers`: processes of the tree that try to trace others.
+//! - `pins`: arguments that the tree can't change while a call is judged.
 //! - [`memory`]: reading strings and structures from a tracee.
 //! - [`asks`]: calls that ask for what no path tells; they matter only where a recording may be recalled. Pure.
 //! - [`attributes`]: process attributes that the command inherits, though this process changes them for
@@ -42,6 +43,7 @@ pub mod wait_status;
 mod error;
 mod foreign_filter;
 mod nested_tracers;
+mod pins;
 mod postponed;
 mod signal_delivery;
 mod tracees;

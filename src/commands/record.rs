@@ -278,7 +278,8 @@ fn start<'m>(
     };
     let descriptors = setup.recall.as_ref().map(|recall| recall.numbers()).unwrap_or_default();
     let for_recall = setup.recall.is_some();
-    let wanted = InterceptionOptions { interception: wanted, for_recall, descriptors: &descriptors };
+    let wanted =
+        InterceptionOptions { interception: wanted, for_recall, descriptors: &descriptors, pinning: None };
     let launch = || launch::spawn(&setup.program, wanted);
     let spawned = match recalling {
         Some(recalling) => recalling.with_pipes(launch).map_err(failed("pipe"))?,

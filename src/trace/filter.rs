@@ -10,7 +10,7 @@
 use super::asks;
 use super::descriptors;
 use super::sys::arch::AUDIT_ARCH;
-use super::syscalls::{self, Condition, ReadOnly, SyscallRow, Sysno};
+use super::syscalls::{self, Condition, Pinning, ReadOnly, SyscallRow, Sysno};
 
 /// One instruction of a program.
 pub use libc::sock_filter as Instruction;
@@ -40,13 +40,23 @@ pub struct Actions {
     pub read_only: u32,
     /// Whether calls matter that do so only where a recording may be recalled: rows of that kind, and [`asks`].
     pub for_recall: bool,
+    /// Which read-only ones may be refused, and so are treated like others.
+    pub pinning: Option<Pinning>,
 }
 
 impl Actions {
     /// Those of [`Interception::Stops`].
-    pub const STOPS: Actions = Actions { other: TRACE, read_only: TRACE, for_recall: false };
+    pub const STOPS: Actions = Actions { other: TRACE, read_only: TRACE, for_recall: false, pinning: None };
     /// Those of [`Interception::Notifications`].
     pub const NOTIFICATIONS: Actions = Actions { read_only: libc::SECCOMP_RET_USER_NOTIF, ..Actions::STOPS };
+
+    /// Whether a call is read-only, so that its notification will do.
+    fn read_only_of(self, row: &SyscallRow) -> ReadOnly {
+        match self.pinning {
+            Some(pinning) if row.may_be_refused(pinning) => ReadOnly::Never,
+            _ => row.read_only(),
+        }
+    }
 }
 
 /// Makes the program.
@@ -155,8 +165,9 @@ fn ranges(actions: Actions) -> Vec<(u32, Leaf)> {
 }
 
 fn leaf(row: &'static SyscallRow, actions: Actions) -> Leaf {
-    match row.read_only() {
+    match actions.read_only_of(row) {
         _ if row.for_recall && !actions.for_recall => Leaf::Return(libc::SECCOMP_RET_ALLOW),
+        ReadOnly::Never if row.sysno == syscalls::SENDMSG => Leaf::Pass(actions.other),
         _ if row.sysno == syscalls::SENDMSG => Leaf::Pass(actions.read_only),
         _ if !row.when.is_empty() => Leaf::Test(row),
         ReadOnly::Unless { .. } if actions.read_only != actions.other => Leaf::Test(row),
@@ -193,7 +204,7 @@ fn search(ranges: &[(u32, Leaf)], actions: Actions, pass: u64) -> Vec<Instructio
 
 /// Tests the registers by a row.
 fn test(row: &SyscallRow, actions: Actions) -> Vec<Instruction> {
-    let (tests, yes, no) = match row.read_only() {
+    let (tests, yes, no) = match actions.read_only_of(row) {
         ReadOnly::Unless { arg, mask } if row.when.is_empty() => {
             (&[Condition::Has { arg, mask }][..], actions.other, actions.read_only)
         }
@@ -347,8 +358,10 @@ mod tests {
         if row.name == "sendmsg" && args[5] == PASS {
             return ALLOW;
         }
+        let may_be_refused = actions.pinning.is_some_and(|pinning| row.may_be_refused(pinning));
         match (row.applies(args), row.is_read_only(args)) {
             (false, _) => ALLOW,
+            (true, true) if may_be_refused => actions.other,
             (true, true) => actions.read_only,
             (true, false) => actions.other,
         }
@@ -357,7 +370,13 @@ mod tests {
     #[test]
     fn the_program_returns_what_the_table_says() {
         let for_recall = Actions { for_recall: true, ..Actions::NOTIFICATIONS };
-        for actions in [Actions::STOPS, Actions::NOTIFICATIONS, for_recall] {
+        let pinning = |reads, addresses| Actions {
+            pinning: Some(Pinning { reads, addresses }),
+            ..Actions::NOTIFICATIONS
+        };
+        let all =
+            [Actions::STOPS, Actions::NOTIFICATIONS, for_recall, pinning(true, false), pinning(false, true)];
+        for actions in all {
             let program = program(actions, PASS, &[]);
             for args in registers() {
                 for number in 0..600 {

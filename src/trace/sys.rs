@@ -12,12 +12,15 @@ compile_error!("this architecture is not supported yet: see CONTRIBUTING.md, \"A
 #[cfg_attr(target_arch = "aarch64", path = "sys/aarch64.rs")]
 pub mod arch;
 mod descriptors;
+mod mapping;
 mod process;
 mod ptrace;
+mod puppet;
 mod seccomp;
 mod signals;
 
 pub use descriptors::InheritedFd;
+pub use mapping::SharedMapping;
 pub use process::{
     Fork, Tid, descriptor_of, execute, exit_code, exit_now, faccessat_of_nothing, fork, fork_holder,
     fork_witness, has_close_range, has_own_procfs, io_priority, keep_large_buffers, kill, set_variable,
@@ -27,6 +30,7 @@ pub use ptrace::{
     Interrupter, Resume, Stopped, SyscallStop, TraceeMemory, Waited, interrupt, read_memory, seize,
     syscall_stop, try_wait, wait,
 };
+pub use puppet::Puppet;
 pub use seccomp::{
     Notification, continue_notification, fail_notification, has_no_tracee, install_filter,
     install_filter_with_listener, is_notification_valid, notification_sizes_known, receive_notification,

@@ -5,11 +5,13 @@
 //! read-only syscalls mostly do without this thread, see `notifications.rs`.
 
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use foldhash::fast::RandomState;
+use smallvec::SmallVec;
 
 use super::asks;
 use super::descriptors;
@@ -18,13 +20,14 @@ use super::foreign_filter::{self, ChangedProgram};
 use super::memory::{Memory as _, RemoteAddr};
 use super::nested_tracers::NestedTracers;
 use super::observer::{Caller, Decision, Errno, Observer, SyscallEntry, failed, gap};
+use super::pins::{PinnedArguments, Pins, Slot, Unpinned};
 use super::postponed::{self, PostponedQueue};
 use super::proc_status::process_and_parent;
 use super::question;
 use super::shared::Shared;
 use super::signal_delivery::{self, DyingInit, SignalEffect};
 use super::sys::{self, Resume, Stopped, SyscallStop, Tid, TraceeMemory, Waited, arch};
-use super::syscalls::{self, Args, DecodedSyscall, Interpretation, Special};
+use super::syscalls::{self, Args, DecodedSyscall, Interpretation, Pinning, Special};
 use super::tracees::Tracees;
 use super::wait_status::{End, Stop};
 
@@ -34,6 +37,14 @@ const SPIN: Duration = Duration::from_micros(50);
 const UNFAIR_TURNS: u32 = 16;
 
 const WRITE_MEMORY: u64 = libc::SYS_process_vm_writev.cast_unsigned();
+
+/// Whether the kernel makes a syscall that was decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Made {
+    Yes,
+    /// It was skipped, or is of no kind that is copied.
+    No,
+}
 
 /// What becomes of a tracee after its stop.
 enum Next {
@@ -45,6 +56,14 @@ enum Next {
     Postpone,
     /// It is detached, to die of this signal.
     LeaveToDie(i32),
+}
+
+/// Argument registers that we have changed, with what was in them.
+#[derive(Default)]
+struct ChangedArguments {
+    original: SmallVec<[(u8, u64); 2]>,
+    /// What they point to meanwhile, kept for as long.
+    _slot: Option<Slot>,
 }
 
 /// A thread at its first stop, which its creator's event has not announced yet.
@@ -61,9 +80,8 @@ pub struct Tracer<'a, O: Observer> {
     interception: Interception,
     shared: &'a Shared<O::Pending>,
     tracees: Tracees<O::Pending>,
-    /// The first argument of each thread in which we have changed it; it is restored at the thread's next
-    /// stop.
-    changed: HashMap<Tid, u64, RandomState>,
+    /// The arguments of each thread in which we have changed some; they are restored at the thread's next stop.
+    changed: HashMap<Tid, ChangedArguments, RandomState>,
     /// The seccomp program of each thread in which we have changed it; it is restored at the same stop.
     changed_programs: HashMap<Tid, ChangedProgram, RandomState>,
     /// The threads whose first stop came before their creator's event: they wait for it.
@@ -77,6 +95,8 @@ pub struct Tracer<'a, O: Observer> {
     nested_tracers: NestedTracers,
     /// The descriptors of which every use is reported; none if neither that is reported nor what is asked for.
     watched: Option<&'a [u32]>,
+    /// The memory to which arguments are copied; none if no call is refused by rules.
+    pins: Option<Pins>,
 }
 
 impl<'a, O: Observer> Tracer<'a, O> {
@@ -101,7 +121,13 @@ impl<'a, O: Observer> Tracer<'a, O> {
             dying: Vec::new(),
             nested_tracers: NestedTracers::default(),
             watched: None,
+            pins: None,
         }
+    }
+
+    /// Makes sure that what such calls are about does not change once they are decided.
+    pub fn pin(self, pinning: Option<Pinning>) -> Self {
+        Tracer { pins: pinning.map(|pinning| Pins::new(pinning, self.command)), ..self }
     }
 
     /// Reports every use of these descriptors, too, and what calls ask for that no path tells, if the filter stops
@@ -237,6 +263,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         self.add(tid, tgid, false);
         if tgid == tid {
             self.observer.started(tid, parent);
+            self.pin_created(parent, tid);
             self.observer.share_working_directory(tid, tid);
             self.tracees.share_memory(tid);
             self.observer.shares_memory(tid, true);
@@ -265,10 +292,14 @@ impl<'a, O: Observer> Tracer<'a, O> {
         }
         let changed = if self.changed.is_empty() { None } else { self.changed.remove(&tid) };
         // A program that was just executed has registers of its own.
-        if let Some(argument) = changed
+        if let Some(changed) = &changed
             && stop != Stop::Exec
         {
-            let _ = tracee.set_first_argument(argument);
+            for &(index, value) in &changed.original {
+                if index != 0 || arch::KEEPS_FIRST_ARGUMENT {
+                    let _ = tracee.set_argument(index, value);
+                }
+            }
         }
         // And memory of its own.
         if let Some(program) = self.changed_programs.remove(&tid)
@@ -430,16 +461,61 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 self.observer.asked(caller, ask);
             }
         }
-        match syscalls::interpret(arch, number, arguments, &TraceeMemory(caller.tid)) {
-            Interpretation::Irrelevant => {}
+        let pinned = match self.pin_arguments(caller, arch, number, arguments) {
+            Ok(pinned) => pinned,
+            Err(Unpinned::Waits) if !postponed::is_overdue(since) => return ControlFlow::Break(()),
+            Err(unpinned) => {
+                skip(tracee, unpinned.errno());
+                return ControlFlow::Continue(());
+            }
+        };
+        let judged = pinned.as_ref().map_or(arguments, |pinned| &pinned.arguments);
+        match syscalls::interpret(arch, number, judged, &TraceeMemory(caller.tid)) {
+            Interpretation::Irrelevant => self.redirect(tracee, arguments, pinned),
             Interpretation::Unreadable(name) => self.observer.unreadable(caller, name),
             // Whatever a process of the tree has mapped, its open was observed.
             Interpretation::Relevant(..) if number == WRITE_MEMORY && self.is_tracee(arguments[0]) => {}
             Interpretation::Relevant(name, decoded) => {
-                return self.decide(tracee, caller, name, &decoded, arguments, since);
+                let decided = self.decide(tracee, caller, name, &decoded, arguments, since)?;
+                if decided == Made::Yes {
+                    self.redirect(tracee, arguments, pinned);
+                }
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// Copies what the arguments of a call point to, if it may be refused.
+    fn pin_arguments(
+        &mut self,
+        caller: Caller,
+        abi: u32,
+        number: u64,
+        arguments: &Args,
+    ) -> Result<Option<PinnedArguments>, Unpinned> {
+        match &self.pins {
+            Some(pins) if abi == arch::AUDIT_ARCH => {
+                pins.pin(caller, number, arguments, self.tracees.has_several_writers(caller.tgid))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Makes the kernel read the copies until the call ends.
+    fn redirect(&mut self, tracee: &Stopped, arguments: &Args, pinned: Option<PinnedArguments>) {
+        let Some(PinnedArguments { arguments: copies, slot }) = pinned else { return };
+        let mut changed = ChangedArguments { _slot: Some(slot), ..ChangedArguments::default() };
+        for ((index, original), copy) in (0..).zip(arguments).zip(copies) {
+            if *original != copy {
+                // ESRCH: it was killed.
+                let _ = tracee.set_argument(index, copy);
+                changed.original.push((index, *original));
+            }
+        }
+        if !changed.original.is_empty() {
+            self.changed.insert(tracee.tid(), changed);
+            self.tracees.get(tracee.tid()).in_syscall = true;
+        }
     }
 
     /// Whether a process or thread of this number is in the tree.
@@ -455,19 +531,19 @@ impl<'a, O: Observer> Tracer<'a, O> {
         decoded: &DecodedSyscall,
         arguments: &Args,
         since: Option<Instant>,
-    ) -> ControlFlow<()> {
+    ) -> ControlFlow<(), Made> {
         let tid = caller.tid;
         // Its flags are in memory, which may be read-only. At ENOSYS, libc falls back to clone.
         if let Some(Special::Untraced { clone3: true, .. }) = decoded.special {
             skip(tracee, NO_SUCH_SYSCALL);
-            return ControlFlow::Continue(());
+            return ControlFlow::Continue(Made::No);
         }
         match decoded.special {
             Some(Special::FilterQuery) => {
                 if self.interception != Interception::EveryCall && foreign_filter::has_none_beside_ours(tid) {
                     let _ = tracee.skip(i64::from(libc::SECCOMP_MODE_DISABLED));
                 }
-                return ControlFlow::Continue(());
+                return ControlFlow::Continue(Made::No);
             }
             Some(Special::Ptrace { thread }) => self.nested_tracers.ask(caller, thread.map(Tid)),
             _ => {}
@@ -485,7 +561,10 @@ impl<'a, O: Observer> Tracer<'a, O> {
                     self.conclude(caller, former, None);
                 }
             }
-            Decision::Refuse(errno) => skip(tracee, errno),
+            Decision::Refuse(errno) => {
+                skip(tracee, errno);
+                return ControlFlow::Continue(Made::No);
+            }
         }
         if let Some(Special::Filter { program, .. }) = decoded.special {
             self.replace_trace_action(tracee, program);
@@ -493,15 +572,14 @@ impl<'a, O: Observer> Tracer<'a, O> {
         // The child would run untraced, with a filter that answers ENOSYS to every syscall of the table.
         if let Some(Special::Untraced { clone3: false, .. }) = decoded.special {
             let flags = arguments[0] & !u64::from(libc::CLONE_UNTRACED.unsigned_abs());
-            if tracee.set_first_argument(flags).is_ok() {
+            if tracee.set_argument(0, flags).is_ok() {
                 // The next stop is the clone event or the exit.
-                if arch::KEEPS_FIRST_ARGUMENT {
-                    self.changed.insert(tid, arguments[0]);
-                }
+                let original = SmallVec::from_slice(&[(0, arguments[0])]);
+                self.changed.insert(tid, ChangedArguments { original, _slot: None });
                 self.tracees.get(tid).in_syscall = true;
             }
         }
-        ControlFlow::Continue(())
+        ControlFlow::Continue(Made::Yes)
     }
 
     /// Makes the filter that a thread is about to install return ENOSYS where it would return
@@ -518,15 +596,15 @@ impl<'a, O: Observer> Tracer<'a, O> {
         }
     }
 
-    /// Handles the creation of a thread or process. `changed` is the first argument of the syscall if we have
-    /// changed it: the child has the changed one, too.
-    fn cloned(&mut self, tracee: &Stopped, waits: bool, changed: Option<u64>) {
+    /// Handles the creation of a thread or process. `changed` has the arguments of the syscall that we have changed: the
+    /// child has the changed ones, too.
+    fn cloned(&mut self, tracee: &Stopped, waits: bool, changed: Option<ChangedArguments>) {
         let Ok(child) = tracee.event_message() else { return };
         if self.tracees.take_ended_early(child) {
             return;
         }
-        if let Some(argument) = changed {
-            self.changed.insert(child, argument);
+        if let Some(changed) = changed {
+            self.changed.insert(child, changed);
         }
         let creator = self.tracees.caller(tracee.tid()).tgid;
         if is_thread_of(creator, child) {
@@ -535,6 +613,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         }
         self.add(child, child, true);
         self.observer.started(child, creator);
+        self.pin_created(creator, child);
         let flags = clone_flags(tracee);
         let has = |flag: libc::c_int| flags & u64::from(flag.unsigned_abs()) != 0;
         if has(libc::CLONE_FS) {
@@ -578,8 +657,33 @@ impl<'a, O: Observer> Tracer<'a, O> {
         for (other, pending) in lost {
             self.conclude(Caller { tid: other, ..caller }, pending, None);
         }
+        self.changed.remove(&former_tid);
+        if let Some(pins) = &mut self.pins
+            && let Err(error) = pins.executed(tracee)
+        {
+            self.end_unpinned(tid, &error);
+        }
         self.observer.executed(caller, execve);
         self.settle();
+    }
+
+    /// Notes that a new process has the memory to which the arguments of its creator are copied.
+    fn pin_created(&mut self, creator: Tid, process: Tid) {
+        if let Some(pins) = &mut self.pins
+            && let Err(error) = pins.created(creator, process)
+        {
+            self.end_unpinned(process, &error);
+        }
+    }
+
+    /// Ends a process whose calls can't be judged safely.
+    fn end_unpinned(&self, process: Tid, error: &io::Error) {
+        // It was killed.
+        if error.raw_os_error() == Some(libc::ESRCH) {
+            return;
+        }
+        gap(self.observer, &format!("process {process} was ended, as its calls can't be enforced: {error}"));
+        let _ = sys::kill(process, libc::SIGKILL);
     }
 
     fn ended(&mut self, tid: Tid, end: End) {
@@ -596,6 +700,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
             self.conclude(Caller { tid, tgid }, pending, None);
         }
         if tgid == tid {
+            if let Some(pins) = &mut self.pins {
+                pins.ended(tid);
+            }
             self.observer.ended(tid, end);
         } else if is_leader_alone {
             self.observer.shares_memory(tgid, self.tracees.shares_memory(tgid));

@@ -50,8 +50,14 @@ const GENERAL: libc::c_int = 1;
 /// NT_ARM_SYSTEM_CALL: the number of the system call alone.
 const NUMBER: libc::c_int = 0x404;
 
+/// Where the instruction that makes a system call is in `text`.
+pub fn find_system_call(text: &[u8]) -> Option<usize> {
+    const SVC: [u8; 4] = 0xd400_0001_u32.to_le_bytes();
+    text.as_chunks().0.iter().position(|bytes| *bytes == SVC).map(|at| at * 4)
+}
+
 /// The registers of a thread in ptrace-stop.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Registers {
     general: user_regs_struct,
     number: i32,
@@ -83,6 +89,28 @@ impl Registers {
     pub fn instruction_pointer(&self) -> u64 {
         self.general.pc
     }
+
+    /// Whether the thread runs 64-bit code.
+    pub fn is_native(&self) -> bool {
+        /// PSR_MODE32_BIT
+        const MODE32: u64 = 0x10;
+        self.general.pstate & MODE32 == 0
+    }
+
+    /// The same, about to make a system call with the instruction at an address.
+    #[must_use]
+    pub fn calling(&self, instruction: u64, number: u64, arguments: [u64; 6]) -> Registers {
+        let mut registers = *self;
+        registers.general.pc = instruction;
+        registers.general.regs[8] = number;
+        registers.general.regs[..6].copy_from_slice(&arguments);
+        registers
+    }
+
+    /// Makes them those of `tid` (PTRACE_SETREGSET).
+    pub fn set(&self, tid: Tid) -> io::Result<()> {
+        set(tid, GENERAL, &self.general)
+    }
 }
 
 /// Skips the call at whose entry a thread is: it returns `result`.
@@ -91,9 +119,9 @@ pub fn skip(tid: Tid, result: i64) -> io::Result<()> {
     set_result(tid, result)
 }
 
-/// Changes the first argument of the call at whose entry a thread is.
-pub fn set_first_argument(tid: Tid, value: u64) -> io::Result<()> {
-    change(tid, |registers| registers.regs[0] = value)
+/// Changes an argument of the call at whose entry a thread is, or the register that had it.
+pub fn set_argument(tid: Tid, index: u8, value: u64) -> io::Result<()> {
+    change(tid, |registers| registers.regs[usize::from(index)] = value)
 }
 
 /// Changes the result of a call.

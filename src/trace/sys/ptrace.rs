@@ -246,9 +246,9 @@ impl Stopped {
         arch::skip(self.tid, result)
     }
 
-    /// Changes the first argument of the syscall at whose entry it is.
-    pub fn set_first_argument(&self, value: u64) -> io::Result<()> {
-        arch::set_first_argument(self.tid, value)
+    /// Changes an argument of the syscall at whose entry it is, or the register that had it.
+    pub fn set_argument(&self, index: u8, value: u64) -> io::Result<()> {
+        arch::set_argument(self.tid, index, value)
     }
 
     /// Changes the result of its syscall.

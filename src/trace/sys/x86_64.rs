@@ -46,8 +46,14 @@ pub fn past_fault(signal: i32, before: [u8; 4]) -> u64 {
     }
 }
 
+/// Where the instruction that makes a system call is in `text`.
+pub fn find_system_call(text: &[u8]) -> Option<usize> {
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    text.windows(2).position(|bytes| bytes == SYSCALL)
+}
+
 /// The registers of a thread in ptrace-stop.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct Registers(user_regs_struct);
 
 impl Registers {
@@ -80,6 +86,31 @@ impl Registers {
     pub fn instruction_pointer(&self) -> u64 {
         self.0.rip
     }
+
+    /// Whether the thread runs 64-bit code.
+    pub fn is_native(&self) -> bool {
+        /// The segment of 64-bit code (__USER_CS).
+        const CODE: u64 = 0x33;
+        self.0.cs == CODE
+    }
+
+    /// The same, about to make a system call with the instruction at an address.
+    #[must_use]
+    pub fn calling(&self, instruction: u64, number: u64, arguments: [u64; 6]) -> Registers {
+        let mut registers = *self;
+        let at = &mut registers.0;
+        (at.rip, at.rax) = (instruction, number);
+        // Not in a system call that the kernel would restart.
+        at.orig_rax = u64::MAX;
+        [at.rdi, at.rsi, at.rdx, at.r10, at.r8, at.r9] = arguments;
+        registers
+    }
+
+    /// Makes them those of `tid` (PTRACE_SETREGS).
+    pub fn set(&self, tid: Tid) -> io::Result<()> {
+        // SAFETY: the kernel reads one user_regs_struct there.
+        check(unsafe { libc::ptrace(libc::PTRACE_SETREGS, tid.0, 0usize, &raw const self.0) }).map(drop)
+    }
 }
 
 /// Skips the call at whose entry a thread is: it returns `result`.
@@ -88,9 +119,17 @@ pub fn skip(tid: Tid, result: i64) -> io::Result<()> {
     set_result(tid, result)
 }
 
-/// Changes the first argument of the call at whose entry a thread is.
-pub fn set_first_argument(tid: Tid, value: u64) -> io::Result<()> {
-    set(tid, offset_of!(user_regs_struct, rdi), value)
+/// Changes an argument of the call at whose entry a thread is, or the register that had it.
+pub fn set_argument(tid: Tid, index: u8, value: u64) -> io::Result<()> {
+    const OFFSETS: [usize; 6] = [
+        offset_of!(user_regs_struct, rdi),
+        offset_of!(user_regs_struct, rsi),
+        offset_of!(user_regs_struct, rdx),
+        offset_of!(user_regs_struct, r10),
+        offset_of!(user_regs_struct, r8),
+        offset_of!(user_regs_struct, r9),
+    ];
+    set(tid, OFFSETS[usize::from(index)], value)
 }
 
 /// Changes the result of a call.

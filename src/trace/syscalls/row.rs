@@ -3,6 +3,8 @@
 //! Neighbours: `table.rs` has the rows, `decode.rs` reads arguments by them, `filter.rs` makes the seccomp
 //! program of them.
 
+use smallvec::SmallVec;
+
 use super::args::{Args, Sysno, low};
 use super::decoded::{DecodedSyscall, Effect, SocketOperation, Special};
 use super::numbers::number;
@@ -104,6 +106,49 @@ impl SyscallRow {
         read_only
     }
 
+    /// Whether the syscall waits at its entry for a decision that may be a refusal, though it is read-only.
+    pub fn may_be_refused(&self, pinning: Pinning) -> bool {
+        let is_judged = |operand: &Operand| match (operand.named_by, operand.act) {
+            (NamedBy::Address(..), _) => pinning.addresses,
+            (_, Act::OpenFlags(_) | Act::Is(Effect::Open(_))) => pinning.reads,
+            _ => false,
+        };
+        self.operands.iter().any(is_judged) || matches!(self.beyond, Beyond::Query(_)) && pinning.addresses
+    }
+
+    /// Where the memory is that decides what the syscall with these registers is about, as far as that may be refused.
+    pub fn pinned(&self, args: &Args, pinning: Pinning) -> SmallVec<[Pinned; 2]> {
+        let mut pinned = SmallVec::new();
+        for operand in self.operands {
+            let changes = match operand.act {
+                Act::Is(Effect::Query | Effect::Stat | Effect::Ask(_) | Effect::MountPoint)
+                | Act::Is(Effect::ChangeDirectory | Effect::ChangeRoot)
+                | Act::QueryFlags(..)
+                | Act::StatMask(_) => false,
+                Act::OpenFlags(arg) => pinning.reads || low(args, arg) & CHANGING != 0,
+                Act::Is(Effect::Open(open)) => pinning.reads || !open.is_read_only(),
+                _ => true,
+            };
+            match operand.named_by {
+                NamedBy::At(dirfd, path) if let Act::OpenHow(how, size) = operand.act => {
+                    pinned.push(Pinned::OpenHow { dirfd, path, how, size });
+                }
+                NamedBy::Address(_, address, length) if changes || pinning.addresses => {
+                    pinned.push(Pinned::Bytes { address, length: low(args, length).into() });
+                }
+                NamedBy::Path(path) if changes => pinned.push(Pinned::Path { dirfd: None, path }),
+                NamedBy::At(dirfd, path) if changes => {
+                    pinned.push(Pinned::Path { dirfd: Some(dirfd), path });
+                }
+                _ => {}
+            }
+        }
+        if self.sysno == super::SENDMSG && pinning.addresses {
+            pinned.push(Pinned::Message { address: 1 });
+        }
+        pinned
+    }
+
     /// Whether the syscall with these registers matters and is read-only.
     pub fn is_read_only(&self, args: &Args) -> bool {
         self.applies(args)
@@ -113,6 +158,50 @@ impl SyscallRow {
                 ReadOnly::Never => false,
             }
     }
+}
+
+/// Which calls are judged by rules that may refuse them, beside those that change something or execute a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Pinning {
+    /// Opens for reading.
+    pub reads: bool,
+    /// Uses of socket addresses.
+    pub addresses: bool,
+}
+
+/// Memory that is copied to where the tree can't change it before a call is judged, by the register that points to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pinned {
+    /// A path.
+    Path {
+        /// The register of the directory descriptor that it is relative to, if there is one.
+        dirfd: Option<u8>,
+        /// The register of its address.
+        path: u8,
+    },
+    /// This many bytes.
+    Bytes {
+        /// The register of their address.
+        address: u8,
+        /// How many the kernel reads.
+        length: u64,
+    },
+    /// A path and a `struct open_how`.
+    OpenHow {
+        /// The register of the directory descriptor.
+        dirfd: u8,
+        /// The register of the path's address.
+        path: u8,
+        /// The register of the structure's address.
+        how: u8,
+        /// The register of its size.
+        size: u8,
+    },
+    /// A `struct msghdr`, with the socket address that it points to.
+    Message {
+        /// The register of its address.
+        address: u8,
+    },
 }
 
 /// A file or name among the arguments, and what the syscall does to it.

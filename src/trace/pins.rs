@@ -1,0 +1,347 @@
+//! Arguments that the tree can't change between a decision and what the kernel does.
+//!
+//! A path or socket address lies in memory that another thread, or another process that shares it, may rewrite while the
+//! call is being judged. So where rules refuse calls, each program that the tree executes gets a mapping that it can only
+//! read and that nobody can unmap (memfd_create(2) with F_SEAL_FUTURE_WRITE, mseal(2)). What a call points to is copied
+//! there, and its registers point to the copy until it ends. Children inherit the mapping.
+//!
+//! Neighbour: `tracer.rs` changes the registers; `syscalls` says which arguments matter.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::OnceLock;
+
+use foldhash::fast::RandomState;
+use rustix::fs::{SealFlags, fcntl_add_seals, ftruncate};
+use smallvec::SmallVec;
+
+use super::memory::{Fault, Memory as _, PATH_MAX, RemoteAddr};
+use super::observer::{Caller, Errno};
+use super::sys::{Puppet, SharedMapping, Stopped, Tid, TraceeMemory, arch};
+use super::syscalls::{self, Args, Pinned, Pinning, Sysno};
+
+/// How many calls may be in flight in the processes that share a mapping.
+const SLOTS: usize = 256;
+/// For two paths and a structure.
+const SLOT: usize = 3 * PATH_MAX;
+const LENGTH: usize = SLOTS * SLOT;
+
+/// The mappings of the tree.
+pub(super) struct Pins {
+    pinning: Pinning,
+    images: HashMap<Tid, Rc<Image>, RandomState>,
+    /// The process of the command, until it has executed that: it is ours.
+    launching: Option<Tid>,
+}
+
+/// The mapping of a program that was executed, and of its children until they execute another.
+struct Image {
+    memory: SharedMapping,
+    /// Its address in the tracees.
+    address: u64,
+    /// The slots that are not in use, the one to use next last.
+    free: RefCell<Vec<usize>>,
+}
+
+/// A part of a mapping, for one call.
+pub(super) struct Slot {
+    image: Rc<Image>,
+    number: usize,
+    end: usize,
+}
+
+/// The arguments of a call, with pointers to copies.
+pub(super) struct PinnedArguments {
+    pub arguments: Args,
+    pub slot: Slot,
+}
+
+impl Pins {
+    pub fn new(pinning: Pinning, command: Tid) -> Pins {
+        Pins { pinning, images: HashMap::default(), launching: Some(command) }
+    }
+
+    /// Gives a process that has just executed a program a mapping.
+    pub fn executed(&mut self, tracee: &Stopped) -> io::Result<()> {
+        self.images.remove(&tracee.tid());
+        self.launching = None;
+        // Its calls are of another ABI, and none of them is made.
+        if !tracee.registers()?.is_native() {
+            return Ok(());
+        }
+        let image = Image::map_in(tracee)?;
+        self.images.insert(tracee.tid(), Rc::new(image));
+        Ok(())
+    }
+
+    /// Notes that a process has the mapping of its creator; fails if it has not, which the creator may have asked for
+    /// (MADV_DONTFORK). It has not run yet.
+    pub fn created(&mut self, creator: Tid, process: Tid) -> io::Result<()> {
+        let Some(image) = self.images.get(&creator) else { return Ok(()) };
+        match TraceeMemory(process).read_exact(RemoteAddr(image.address), &mut [0]) {
+            Ok(()) | Err(Fault::Gone) => {
+                let image = Rc::clone(image);
+                self.images.insert(process, image);
+                Ok(())
+            }
+            Err(_) => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    pub fn ended(&mut self, process: Tid) {
+        self.images.remove(&process);
+    }
+
+    /// Copies what the arguments of a call point to; none if nothing is to be copied. `shares` says whether another
+    /// thread may change what a descriptor stands for.
+    ///
+    /// # Errors
+    /// What becomes of the call, which can't be judged.
+    pub fn pin(
+        &self,
+        caller: Caller,
+        number: u64,
+        arguments: &Args,
+        shares: bool,
+    ) -> Result<Option<PinnedArguments>, Unpinned> {
+        let Some(row) = Sysno::from_register(number).and_then(syscalls::row) else { return Ok(None) };
+        if !row.applies(arguments) {
+            return Ok(None);
+        }
+        let pointers = row.pinned(arguments, self.pinning);
+        if pointers.is_empty() || self.launching == Some(caller.tgid) {
+            return Ok(None);
+        }
+        let image = self.images.get(&caller.tgid).ok_or(Unpinned::Fails(Errno(libc::ENOMEM)))?;
+        let mut copies = Copies {
+            arguments: *arguments,
+            slot: Slot::of(image).ok_or(Unpinned::Waits)?,
+            memory: TraceeMemory(caller.tid),
+            shares,
+        };
+        for pointer in pointers {
+            copies.copy(pointer).map_err(Unpinned::Fails)?;
+        }
+        let Copies { arguments, slot, .. } = copies;
+        Ok(Some(PinnedArguments { arguments, slot }))
+    }
+}
+
+/// Why the arguments of a call can't be copied.
+pub(super) enum Unpinned {
+    /// There is no room until another call has ended.
+    Waits,
+    /// It fails with this, as it can't be judged.
+    Fails(Errno),
+}
+
+impl Unpinned {
+    /// What the call fails with.
+    pub fn errno(&self) -> Errno {
+        match self {
+            Unpinned::Waits => Errno(libc::ENOMEM),
+            Unpinned::Fails(errno) => *errno,
+        }
+    }
+}
+
+/// The arguments of a call while they are copied.
+struct Copies {
+    arguments: Args,
+    slot: Slot,
+    memory: TraceeMemory,
+    /// Whether another thread may change what a descriptor stands for.
+    shares: bool,
+}
+
+impl Copies {
+    fn at(&self, register: u8) -> u64 {
+        self.arguments[usize::from(register)]
+    }
+
+    /// Copies what is behind a pointer, and makes it point to the copy.
+    fn copy(&mut self, pointer: Pinned) -> Result<(), Errno> {
+        match pointer {
+            Pinned::Path { dirfd, path } => {
+                let base = dirfd.filter(|_| self.shares).and_then(|dirfd| self.directory(dirfd));
+                self.redirect(path, |copies, at| copies.path(at, base))
+            }
+            Pinned::OpenHow { dirfd, path, how, size } => {
+                let length = self.at(size);
+                let mut resolve = 0;
+                self.redirect(how, |copies, at| {
+                    let bytes = copies.bytes(at, length)?;
+                    resolve = bytes.as_chunks().0.get(2).map_or(0, |word| u64::from_ne_bytes(*word));
+                    Ok(copies.slot.add(&bytes))
+                })?;
+                let base = if self.shares { self.directory(dirfd) } else { None };
+                // As before Linux 5.6: such a lookup can't begin anywhere else.
+                if base.is_some() && resolve != 0 {
+                    return Err(Errno(libc::ENOSYS));
+                }
+                self.redirect(path, |copies, at| copies.path(at, base))
+            }
+            Pinned::Bytes { address, length } => self.redirect(address, |copies, at| {
+                let bytes = copies.bytes(at, length)?;
+                Ok(copies.slot.add(&bytes))
+            }),
+            Pinned::Message { address } => self.redirect(address, Copies::message),
+        }
+    }
+
+    /// Makes a pointer point to a copy; a null pointer may have a meaning, and points to nothing.
+    fn redirect(
+        &mut self,
+        register: u8,
+        copy: impl FnOnce(&mut Copies, u64) -> Result<u64, Fault>,
+    ) -> Result<(), Errno> {
+        let at = self.at(register);
+        if at == 0 {
+            return Ok(());
+        }
+        self.arguments[usize::from(register)] = match copy(self, at) {
+            Ok(copy) => copy,
+            Err(Fault::Unmapped | Fault::Gone | Fault::NameTooLong) => NOWHERE,
+            Err(Fault::Unreadable) => return Err(Errno(libc::EACCES)),
+        };
+        Ok(())
+    }
+
+    /// Copies a path. One that is relative to a descriptor, for which another may be exchanged, becomes absolute.
+    fn path(&mut self, at: u64, base: Option<Vec<u8>>) -> Result<u64, Fault> {
+        let mut path = match self.memory.read_path(RemoteAddr(at)) {
+            Ok(path) => path,
+            Err(Fault::NameTooLong) => return Ok(self.slot.add(&[b'/'; PATH_MAX])),
+            Err(fault) => return Err(fault),
+        };
+        if let Some(base) = base
+            && !path.is_empty()
+            && !path.starts_with(b"/")
+            && base.len() + 1 + path.len() < PATH_MAX
+        {
+            path = [base.as_slice(), b"/", &path].concat();
+        }
+        path.push(0);
+        Ok(self.slot.add(&path))
+    }
+
+    /// Reads a structure; one that is longer than any that the kernel accepts is not there.
+    fn bytes(&self, at: u64, length: u64) -> Result<Vec<u8>, Fault> {
+        const LONGEST: usize = 256;
+        let length = usize::try_from(length).ok().filter(|length| *length <= LONGEST);
+        let mut bytes = vec![0; length.ok_or(Fault::Unmapped)?];
+        self.memory.read_exact(RemoteAddr(at), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Copies a `struct msghdr`, which begins with the address of a socket address and its length.
+    fn message(&mut self, at: u64) -> Result<u64, Fault> {
+        const SOCKADDR_MAX: u64 = 128;
+        let mut words = [0; 7];
+        self.memory.read_words(RemoteAddr(at), &mut words)?;
+        let (name, length) = (words[0], words[1] & 0xffff_ffff);
+        // An int, which the kernel refuses if it is negative.
+        if name != 0 && (1..1 << 31).contains(&length) {
+            words[1] = length.min(SOCKADDR_MAX);
+            let address = self.bytes(name, words[1])?;
+            words[0] = self.slot.add(&address);
+        }
+        Ok(self.slot.add(&words.map(u64::to_ne_bytes).concat()))
+    }
+
+    /// The directory that a descriptor stands for, by a name that means the same to the caller and to us.
+    fn directory(&self, register: u8) -> Option<Vec<u8>> {
+        let descriptor = i32::try_from(self.at(register) & 0xffff_ffff).ok()?;
+        let link = |name: &str| std::fs::read_link(format!("/proc/{}/{name}", self.memory.0)).ok();
+        let is_ours = |name: &str| link(name) == std::fs::read_link(Path::new("/proc/self").join(name)).ok();
+        let path = link(&format!("fd/{descriptor}"))?;
+        let path = path.as_os_str().as_bytes();
+        let has_name = path.starts_with(b"/") && !path.ends_with(b" (deleted)");
+        (has_name && is_ours("root") && is_ours("ns/mnt")).then(|| path.to_vec())
+    }
+}
+
+/// An address at which there is no memory of any process.
+const NOWHERE: u64 = 1 << 62;
+
+impl Slot {
+    fn of(image: &Rc<Image>) -> Option<Slot> {
+        let number = image.free.borrow_mut().pop()?;
+        Some(Slot { image: Rc::clone(image), number, end: 0 })
+    }
+
+    /// Adds bytes; their address in the tracee.
+    fn add(&mut self, bytes: &[u8]) -> u64 {
+        let offset = self.number * SLOT + self.end;
+        // Structures of words stay aligned.
+        self.end = (self.end + bytes.len()).next_multiple_of(8);
+        debug_assert!(self.end <= SLOT, "what is copied has limits");
+        self.image.memory.write(offset, bytes);
+        self.image.address + offset as u64
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.image.free.borrow_mut().push(self.number);
+    }
+}
+
+impl Image {
+    fn map_in(tracee: &Stopped) -> io::Result<Image> {
+        let tid = tracee.tid();
+        let instruction = call_instruction(tid).ok_or_else(|| io::Error::other("there is no vDSO"))?;
+        let mut puppet = Puppet::new(tracee, instruction)?;
+        let flags = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
+        // Any string will do for its name.
+        let name = instruction & !0xfff;
+        let fd = puppet.call(libc::SYS_memfd_create, [name, flags, 0, 0, 0, 0])?;
+        let mapped = Image::map(&mut puppet, tid, fd);
+        let closed = puppet.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
+        mapped.and_then(|image| closed.map(|_| image))
+    }
+
+    fn map(puppet: &mut Puppet<'_>, tid: Tid, fd: u64) -> io::Result<Image> {
+        let file = OpenOptions::new().read(true).write(true).open(format!("/proc/{tid}/fd/{fd}"))?;
+        ftruncate(&file, LENGTH as u64)?;
+        let memory = SharedMapping::of(&file, LENGTH)?;
+        fcntl_add_seals(
+            &file,
+            SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
+        )?;
+        let (read, shared) = (libc::PROT_READ.unsigned_abs(), libc::MAP_SHARED.unsigned_abs());
+        let length = LENGTH as u64;
+        let address = puppet.call(libc::SYS_mmap, [0, length, read.into(), shared.into(), fd, 0])?;
+        puppet.call(SYS_MSEAL, [address, length, 0, 0, 0, 0])?;
+        Ok(Image { memory, address, free: RefCell::new((0..SLOTS).rev().collect()) })
+    }
+}
+
+/// mseal(2), Linux 6.10.
+const SYS_MSEAL: libc::c_long = 462;
+
+/// The address of an instruction in the vDSO of a process that makes a system call.
+fn call_instruction(tid: Tid) -> Option<u64> {
+    /// Where it is in each vDSO: all processes have the same one.
+    static OFFSET: OnceLock<Option<u64>> = OnceLock::new();
+    let offset = OFFSET.get_or_init(|| {
+        let own = Tid(std::process::id().cast_signed());
+        let mut text = vec![0; 2 * 4096];
+        let count = TraceeMemory(own).read(RemoteAddr(vdso(own)?), &mut text).ok()?;
+        arch::find_system_call(&text[..count]).map(|offset| offset as u64)
+    });
+    Some(vdso(tid)? + (*offset)?)
+}
+
+/// The address of the vDSO of a process (AT_SYSINFO_EHDR, getauxval(3)).
+fn vdso(process: Tid) -> Option<u64> {
+    let auxiliary = std::fs::read(format!("/proc/{process}/auxv")).ok()?;
+    let words: SmallVec<[u64; 64]> =
+        auxiliary.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+    words.as_chunks().0.iter().find_map(|&[key, value]| (key == libc::AT_SYSINFO_EHDR).then_some(value))
+}

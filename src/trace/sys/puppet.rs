@@ -1,0 +1,116 @@
+//! System calls that a tracee makes for its tracer.
+
+use std::io;
+
+use super::arch::Registers;
+use super::process::{Tid, check};
+use super::ptrace::{Stopped, SyscallStop, syscall_stop};
+use crate::trace::wait_status::{Stop, WaitStatus};
+
+/// A tracee that has just executed a program and makes system calls for us before its first instruction. It is as
+/// it was when this value is dropped.
+#[derive(Debug)]
+pub struct Puppet<'a> {
+    tracee: &'a Stopped,
+    /// The address of an instruction that makes a system call.
+    instruction: u64,
+    registers: Registers,
+    /// The signals that it blocks.
+    mask: u64,
+    /// Signals that could not be blocked.
+    held: Vec<i32>,
+}
+
+impl<'a> Puppet<'a> {
+    /// A tracee that is stopped by the event of its execve.
+    pub fn new(tracee: &'a Stopped, instruction: u64) -> io::Result<Puppet<'a>> {
+        let tid = tracee.tid();
+        let (mask, registers) = (signal_mask(tid)?, tracee.registers()?);
+        set_signal_mask(tid, u64::MAX)?;
+        let mut puppet = Puppet { tracee, instruction, registers, mask, held: Vec::new() };
+        // The exit of the execve.
+        while !matches!(advance(tid, &mut puppet.held)?, SyscallStop::Exit { .. }) {}
+        puppet.registers = tracee.registers()?;
+        Ok(puppet)
+    }
+
+    /// Makes a system call; its result.
+    pub fn call(&mut self, number: libc::c_long, arguments: [u64; 6]) -> io::Result<u64> {
+        let tid = self.tracee.tid();
+        self.registers.calling(self.instruction, number.cast_unsigned(), arguments).set(tid)?;
+        loop {
+            if let SyscallStop::Exit { result } = advance(tid, &mut self.held)? {
+                return match i32::try_from(result) {
+                    Ok(errno @ -4095..=-1) => Err(io::Error::from_raw_os_error(-errno)),
+                    _ => Ok(result.cast_unsigned()),
+                };
+            }
+        }
+    }
+}
+
+impl Drop for Puppet<'_> {
+    fn drop(&mut self) {
+        let tid = self.tracee.tid();
+        let _ = self.registers.set(tid);
+        let _ = set_signal_mask(tid, self.mask);
+        for signal in self.held.drain(..) {
+            // SAFETY: tgkill takes integers only; a process that has just executed a program has one thread.
+            unsafe { libc::syscall(libc::SYS_tgkill, tid.0, tid.0, signal) };
+        }
+    }
+}
+
+/// Resumes a stopped tracee to its next stop at a system call; ESRCH if it is dead, which is left for others to be told.
+fn advance(tid: Tid, held: &mut Vec<i32>) -> io::Result<SyscallStop> {
+    loop {
+        // SAFETY: this request accesses no memory.
+        check(unsafe { libc::ptrace(libc::PTRACE_SYSCALL, tid.0, 0usize, 0usize) })?;
+        match wait_for_stop(tid)? {
+            Stop::Syscall => return syscall_stop(tid),
+            Stop::Signal(signal) => held.push(signal),
+            _ => {}
+        }
+    }
+}
+
+fn wait_for_stop(tid: Tid) -> io::Result<Stop> {
+    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+    let peek = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL;
+    loop {
+        // SAFETY: the kernel writes one siginfo_t there.
+        let waited = unsafe { libc::waitid(libc::P_PID, tid.0.unsigned_abs(), info.as_mut_ptr(), peek) };
+        match check(waited) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+            Ok(_) => break,
+        }
+    }
+    // SAFETY: all-zeroes is valid, and the kernel filled it.
+    if matches!(unsafe { info.assume_init() }.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED)
+    {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    let mut status = 0;
+    // SAFETY: `status` is writable.
+    check(unsafe { libc::waitpid(tid.0, &raw mut status, libc::__WALL | libc::WNOHANG) })?;
+    match WaitStatus::from_raw(status) {
+        WaitStatus::Stopped(stop) => Ok(stop),
+        WaitStatus::Ended(_) => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+    }
+}
+
+/// The signals that a stopped thread blocks (PTRACE_GETSIGMASK).
+fn signal_mask(tid: Tid) -> io::Result<u64> {
+    let mut mask = 0u64;
+    // SAFETY: the kernel writes as many bytes there as we pass.
+    check(unsafe { libc::ptrace(libc::PTRACE_GETSIGMASK, tid.0, size_of::<u64>(), &raw mut mask) })?;
+    Ok(mask)
+}
+
+/// Changes the signals that a stopped thread blocks (PTRACE_SETSIGMASK).
+fn set_signal_mask(tid: Tid, mask: u64) -> io::Result<()> {
+    // SAFETY: the kernel reads as many bytes there as we pass.
+    check(unsafe { libc::ptrace(libc::PTRACE_SETSIGMASK, tid.0, size_of::<u64>(), &raw const mask) })
+        .map(drop)
+}
