@@ -21,6 +21,7 @@ pub mod blobs;
 pub mod change;
 pub mod compare;
 pub mod digest;
+mod enforcement;
 mod error;
 pub mod identity;
 pub mod journal;
@@ -44,6 +45,7 @@ pub mod usage;
 pub mod wire;
 
 pub use blobs::Side;
+pub use enforcement::{Enforcement, EnforcementMode, RefusedSubject, RefusedUse};
 pub use error::{Error, is_hidden, printable};
 pub use manifest::*;
 pub use network::{NetworkAddress, NetworkOperation, NetworkUse};

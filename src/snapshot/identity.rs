@@ -56,6 +56,8 @@ impl Header {
             private_mounts: Vec::new(),
             git_repositories: Vec::new(),
             network: Vec::new(),
+            enforcement: None,
+            refused: Vec::new(),
             processes: Vec::new(),
             recall: None,
         }

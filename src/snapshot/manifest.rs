@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::enforcement::{Enforcement, RefusedUse};
 use super::network::NetworkUse;
 
 /// The newest version of the bundle format. This build reads it and all before it, from 1 on, and writes
@@ -85,6 +86,10 @@ pub struct Header {
     pub git_repositories: Vec<GitRepository>,
     /// Which socket addresses the processes used, sorted by process, operation and address.
     pub network: Vec<NetworkUse>,
+    /// The rules that were enforced; none if none were.
+    pub enforcement: Option<Enforcement>,
+    /// What was refused by them, sorted by process.
+    pub refused: Vec<RefusedUse>,
     /// The command and the processes that it started, in order of their start.
     pub processes: Vec<RecordedProcess>,
     /// Whether the command may be recalled; none unless that was asked for.

@@ -10,6 +10,7 @@ mod write;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
+use super::enforcement::EnforcementMode;
 use super::manifest::{BlobOmitted, FileType, InodeFlag, Keep, SnapshotKind, WarningKind};
 use super::network::NetworkOperation;
 
@@ -62,6 +63,7 @@ words!(InodeFlag {
     Compressed = "compressed",
 });
 words!(NetworkOperation { Connect = "connect", Bind = "bind", Send = "send" });
+words!(EnforcementMode { Refuse = "refuse", End = "end" });
 words!(BlobOmitted {
     TooLarge = "too_large",
     Unreadable = "unreadable",

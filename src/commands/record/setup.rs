@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::recalling::RecallSetup;
 use super::report::Messages;
-use crate::cli::{self, KeepLevel, ReportFormat};
+use crate::cli::{self, Enforce, IfUnavailable, KeepLevel, ReportFormat};
 use crate::commands::check::{compiled, rule_words, search_path};
 use crate::commands::config::{self, SessionConfig};
 use crate::commands::exit::Exit;
@@ -18,16 +18,21 @@ use crate::commands::recover::make_way;
 use crate::library::log::working_tree;
 use crate::library::session::session;
 use crate::library::{self, ID_LENGTH, Library, Place, is_id};
+use crate::observe::PROGRAMS;
+use crate::observe::enforce::EnforcedRules;
 use crate::observe::inherited::Inherited;
 use crate::observe::policy::ignore::{Environment, Ignore};
-use crate::policy::{CompiledPolicy, PolicyPlaces};
+use crate::policy::{CompiledPolicy, PolicyPlaces, RuleWords};
 use crate::snapshot::identity::random_id;
 use crate::snapshot::journal::ProcessMark;
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::secrets::Secrets;
-use crate::snapshot::{Keep, printable};
+use crate::snapshot::{Enforcement, EnforcementMode, Keep, printable};
 use crate::trace::launch::Program;
 use crate::trace::{self, attributes::ProcessAttributes, sys};
+
+/// The file of a project's own rules.
+const PROJECT_POLICY: &str = ".agent-snapshot.toml";
 
 /// Everything that is decided before the launch.
 pub struct Setup {
@@ -50,6 +55,8 @@ pub struct Setup {
     pub inherited: Inherited,
     /// The rules of what the command may do, if there are any.
     pub policy: Option<CompiledPolicy>,
+    /// The same, if they are enforced.
+    pub enforced: Option<EnforcedRules>,
     /// What matters if the recording is to be recalled.
     pub recall: Option<RecallSetup>,
     pub report: ReportFormat,
@@ -63,6 +70,13 @@ pub struct Setup {
     pub session: Option<SessionRules>,
     /// The number of the last step of an earlier session of this name.
     pub last_step: u32,
+}
+
+impl Setup {
+    /// Whether a call's paths and addresses must be those that were judged, whatever other threads write there.
+    pub fn pins_arguments(&self) -> bool {
+        self.enforced.is_some()
+    }
 }
 
 /// Why nothing was started, and the exit that follows from it.
@@ -113,14 +127,76 @@ pub fn program(
     Ok(Program { path: c_string(path.as_os_str())?, argv, attributes })
 }
 
+/// The rules of what the command may do.
+#[derive(Debug)]
+pub struct UserRules {
+    /// What they mean here.
+    pub policy: CompiledPolicy,
+    /// The same, if they are to be enforced.
+    pub enforced: Option<EnforcedRules>,
+}
+
 /// The rules of what the command may do, if there are any.
-pub fn policy(options: &cli::RecordingOptions) -> Result<Option<CompiledPolicy>, SetupError> {
+pub fn rules(options: &cli::RecordingOptions) -> Result<Option<UserRules>, SetupError> {
     let words = rule_words(&options.rules).map_err(SetupError::ours)?;
+    if let Some(why) = options.enforce.and_then(|_| why_not_enforced(options, &words)) {
+        return Err(SetupError::ours(why));
+    }
     if words.is_empty() {
         return Ok(None);
     }
-    let policy = compiled(&words, &places_here().map_err(SetupError::ours)?).map_err(SetupError::ours)?;
-    Ok(Some(policy.of_recording()))
+    let places = places_here().map_err(SetupError::ours)?;
+    let policy = compiled(&words, &places).map_err(SetupError::ours)?.of_recording();
+    let enforced = options.enforce.map(|enforce| EnforcedRules {
+        policy: policy.clone(),
+        protected: protected(options, &places),
+        manifest: Enforcement {
+            mode: match enforce {
+                Enforce::End => EnforcementMode::End,
+                Enforce::Refuse | Enforce::BestEffort => EnforcementMode::Refuse,
+            },
+            rules: words.lines(),
+            limits: Vec::new(),
+        },
+    });
+    Ok(Some(UserRules { policy, enforced }))
+}
+
+/// Why rules can't be enforced with these options.
+fn why_not_enforced(options: &cli::RecordingOptions, words: &RuleWords) -> Option<&'static str> {
+    match options {
+        _ if words.is_empty() => Some("--enforce needs a rule, such as --deny-read @secrets"),
+        _ if options.allow_io_uring => {
+            Some("--enforce can't be combined with --allow-io-uring, whose operations are not seen")
+        }
+        _ if options.if_unavailable == Some(IfUnavailable::Run) => {
+            Some("--enforce can't be combined with --if-unavailable run: what is not recorded is not refused")
+        }
+        _ => None,
+    }
+}
+
+/// What the command may not change while rules are enforced: the rules, the configuration, and our programs.
+fn protected(options: &cli::RecordingOptions, places: &PolicyPlaces) -> Vec<Vec<u8>> {
+    let environment = Environment::from_process(&places.start);
+    let exe = std::fs::read_link("/proc/self/exe").ok();
+    let programs = exe.iter().flat_map(|exe| PROGRAMS.map(|name| exe.with_file_name(name)));
+    let of_project = [places.workspace(), &places.start];
+    let of_project = of_project.map(|place| PathBuf::from(OsStr::from_bytes(place)).join(PROJECT_POLICY));
+    let files = options.rules.policy.clone().into_iter().chain(config::path(&environment));
+    let paths = files.chain(exe.clone()).chain(programs).chain(of_project);
+    // As the paths of calls, without a symlink on the way; also one that is not there yet.
+    let real = paths.map(|path| {
+        let absolute = std::path::absolute(&path).unwrap_or(path);
+        let directory = absolute.parent().and_then(|parent| parent.canonicalize().ok());
+        let beside = directory.zip(absolute.file_name()).map(|(directory, name)| directory.join(name));
+        let real = absolute.canonicalize().ok().or(beside).unwrap_or(absolute);
+        real.into_os_string().into_vec()
+    });
+    let mut real: Vec<_> = real.collect();
+    real.sort_unstable();
+    real.dedup();
+    real
 }
 
 /// What rules are relative to in a recording that is started here.
@@ -152,11 +228,13 @@ pub fn start_directory() -> Result<Vec<u8>, SetupError> {
 pub fn set_up(
     mut options: cli::RecordingOptions,
     program: Program,
-    policy: Option<CompiledPolicy>,
+    rules: Option<UserRules>,
     recall: Option<RecallSetup>,
     destination: &Destination,
     messages: &Messages,
 ) -> Result<(Setup, SnapshotDir), SetupError> {
+    let (policy, enforced) = rules.map(|rules| (rules.policy, rules.enforced)).unzip();
+    let enforced = enforced.flatten();
     let mut inherited = Inherited::of_this_process();
     if recall.is_some() {
         // The command gets pipes in their place.
@@ -230,6 +308,7 @@ pub fn set_up(
         ignore,
         inherited,
         policy,
+        enforced,
         recall,
         report,
         shell_config,

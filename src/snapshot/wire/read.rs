@@ -7,6 +7,7 @@ use std::net::{SocketAddrV4, SocketAddrV6};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
+use super::super::enforcement::{Enforcement, EnforcementMode, RefusedSubject, RefusedUse};
 use super::super::manifest::*;
 use super::super::network::{NetworkAddress, NetworkOperation, NetworkUse};
 use super::text::{Base64, decode, needs_bytes, shown};
@@ -63,6 +64,8 @@ through!(LeftOutUse, LeftOutWire);
 through!(PrivateMount, PrivateMountWire);
 through!(GitRepository, GitRepositoryWire);
 through!(NetworkUse, NetworkUseWire);
+through!(Enforcement, EnforcementWire);
+through!(RefusedUse, RefusedUseWire);
 through!(Exec, ExecWire);
 through!(RecordedProcess, ProcessWire);
 through!(FileRecord, FileWire);
@@ -137,6 +140,9 @@ struct ManifestWire {
     git_repositories: Vec<GitRepository>,
     #[serde(default)]
     network: Vec<NetworkUse>,
+    enforcement: Option<Enforcement>,
+    #[serde(default)]
+    refused: Vec<RefusedUse>,
     processes: Vec<RecordedProcess>,
     files: Vec<FileRecord>,
     #[serde(default)]
@@ -190,6 +196,8 @@ impl ManifestWire {
             private_mounts: self.private_mounts,
             git_repositories: self.git_repositories,
             network: self.network,
+            enforcement: self.enforcement,
+            refused: self.refused,
             processes: self.processes,
             recall: self.recall,
         };
@@ -344,23 +352,83 @@ impl NetworkUseWire {
         let NetworkUseWire { process, operation, family, address, port, path, path_bytes, count, errno } =
             self;
         let path = bytes_some("path", path, path_bytes)?;
-        let wrong = || format!("`address`, `port` and `path` are not those of family `{family}`");
-        let address = match (family.as_str(), address, port, path) {
-            ("inet", Some(host), Some(port), None) => {
-                NetworkAddress::Inet(SocketAddrV4::new(host.parse().map_err(|_| wrong())?, port))
-            }
-            ("inet6", Some(host), Some(port), None) => {
-                let (host, scope) = host.split_once('%').unwrap_or((&host, "0"));
-                let (host, scope) = (host.parse(), scope.parse());
-                let (host, scope) = host.ok().zip(scope.ok()).ok_or_else(wrong)?;
-                NetworkAddress::Inet6(SocketAddrV6::new(host, port, 0, scope))
-            }
-            ("unix", None, None, path) => NetworkAddress::Unix(path.unwrap_or_default()),
-            ("inet" | "inet6" | "unix", ..) => return Err(wrong()),
-            // What a later version says of another family is passed over.
-            _ => NetworkAddress::Other(family),
-        };
+        let address = network_address(family, address, port, path)?;
         Ok(NetworkUse { process, operation, address, count, errno })
+    }
+}
+
+fn network_address(
+    family: String,
+    address: Option<String>,
+    port: Option<u16>,
+    path: Option<Vec<u8>>,
+) -> Result<NetworkAddress, String> {
+    let wrong = || format!("`address`, `port` and `path` are not those of family `{family}`");
+    Ok(match (family.as_str(), address, port, path) {
+        ("inet", Some(host), Some(port), None) => {
+            NetworkAddress::Inet(SocketAddrV4::new(host.parse().map_err(|_| wrong())?, port))
+        }
+        ("inet6", Some(host), Some(port), None) => {
+            let (host, scope) = host.split_once('%').unwrap_or((&host, "0"));
+            let (host, scope) = (host.parse(), scope.parse());
+            let (host, scope) = host.ok().zip(scope.ok()).ok_or_else(wrong)?;
+            NetworkAddress::Inet6(SocketAddrV6::new(host, port, 0, scope))
+        }
+        ("unix", None, None, path) => NetworkAddress::Unix(path.unwrap_or_default()),
+        ("inet" | "inet6" | "unix", ..) => return Err(wrong()),
+        // What a later version says of another family is passed over.
+        _ => NetworkAddress::Other(family),
+    })
+}
+
+#[derive(Deserialize)]
+struct EnforcementWire {
+    mode: EnforcementMode,
+    rules: Vec<String>,
+    limits: Vec<String>,
+}
+
+impl EnforcementWire {
+    fn checked(self) -> Result<Enforcement, String> {
+        let EnforcementWire { mode, rules, limits } = self;
+        Ok(Enforcement { mode, rules, limits })
+    }
+}
+
+#[derive(Deserialize)]
+struct RefusedUseWire {
+    path: Option<String>,
+    path_bytes: Option<Exact>,
+    through: Option<String>,
+    through_bytes: Option<Exact>,
+    family: Option<String>,
+    address: Option<String>,
+    port: Option<u16>,
+    operation: String,
+    rule: String,
+    process: u32,
+    count: u64,
+}
+
+impl RefusedUseWire {
+    fn checked(self) -> Result<RefusedUse, String> {
+        let path = bytes_some("path", self.path, self.path_bytes)?;
+        let through = bytes_some("through", self.through, self.through_bytes)?;
+        let name = self.operation;
+        let unknown = || format!("unknown operation `{name}`");
+        let subject = match (self.family, path) {
+            (Some(family), path) => {
+                let address = network_address(family, self.address, self.port, path)?;
+                let operation = NetworkOperation::ALL.into_iter().find(|known| known.name() == name);
+                RefusedSubject::Address { address, operation: operation.ok_or_else(unknown)? }
+            }
+            (None, Some(path)) => {
+                let operation = Operation::ALL.into_iter().find(|known| known.name() == name);
+                RefusedSubject::Path { path, through, operation: operation.ok_or_else(unknown)? }
+            }
+            (None, None) => return Err("missing key `path` or `family` of what was refused".to_owned()),
+        };
+        Ok(RefusedUse { subject, rule: self.rule, process: self.process, count: self.count })
     }
 }
 

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::super::enforcement::*;
 use super::super::manifest::*;
 use super::super::network::*;
 use super::super::samples::{created, header, present};
@@ -18,6 +19,10 @@ fn value(record: &impl serde::Serialize) -> Value {
 
 fn network_use(address: NetworkAddress) -> NetworkUse {
     NetworkUse { process: 1, operation: NetworkOperation::Connect, address, count: 3, errno: Some(111) }
+}
+
+fn refused(subject: RefusedSubject) -> RefusedUse {
+    RefusedUse { subject, rule: "deny-read @secrets".to_owned(), process: 1, count: 2 }
 }
 
 /// A record and a header that use every key of the format.
@@ -112,6 +117,26 @@ fn everything() -> Manifest {
             network_use(NetworkAddress::Unix(vec![])),
             network_use(NetworkAddress::Other("netlink".to_owned())),
         ],
+        enforcement: Some(Enforcement {
+            mode: EnforcementMode::End,
+            rules: vec!["deny-read @secrets".to_owned()],
+            limits: vec!["a limit".to_owned()],
+        }),
+        refused: vec![
+            refused(RefusedSubject::Path {
+                path: odd.clone(),
+                through: Some(odd.clone()),
+                operation: Operation::Delete,
+            }),
+            refused(RefusedSubject::Address {
+                address: NetworkAddress::Inet("10.0.0.1:80".parse().unwrap()),
+                operation: NetworkOperation::Bind,
+            }),
+            refused(RefusedSubject::Address {
+                address: NetworkAddress::Unix(odd.clone()),
+                operation: NetworkOperation::Send,
+            }),
+        ],
         processes: vec![RecordedProcess {
             id: 1,
             pid: 100,
@@ -192,6 +217,26 @@ fn network_that_contradicts_its_family_is_refused() {
     assert!(read(later).is_err(), "the key has a type");
     let later = json!({"family": "vsock", "address": "3", "cid": 4});
     assert_eq!(read(later).unwrap(), NetworkAddress::Other("vsock".to_owned()));
+}
+
+#[test]
+fn refused_has_a_path_or_an_address() {
+    let of = |more: Value| {
+        let mut object = json!({"operation": "write", "rule": "allow-write", "process": 1, "count": 1});
+        object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        object
+    };
+    let path = RefusedSubject::Path { path: b"/x".to_vec(), through: None, operation: Operation::Write };
+    let refused = RefusedUse { subject: path, rule: "allow-write".to_owned(), process: 1, count: 1 };
+    assert_eq!(value(&refused), of(json!({"path": "/x"})));
+    for wrong in [
+        json!({}),
+        json!({"path": "/x", "operation": "send"}),
+        json!({"family": "unix", "path": "/x", "operation": "write"}),
+        json!({"family": "inet", "address": "10.0.0.1", "operation": "bind"}),
+    ] {
+        assert!(serde_json::from_value::<RefusedUse>(of(wrong.clone())).is_err(), "{wrong}");
+    }
 }
 
 #[test]
@@ -348,7 +393,7 @@ const OPTIONAL_OF_A_RECORD: &[&str] = &[
 /// exact bytes may: what remains is then read as what it shows.
 const OPTIONAL: &[(&str, &[&str])] = &[
     ("", &["name", "session", "title", "redacted", "exit_signal", "timed_out", "keep", "existence_only"]),
-    ("", &["git_files", "network", "recall", "private_mounts"]),
+    ("", &["git_files", "network", "recall", "private_mounts", "enforcement", "refused"]),
     ("", &["working_tree", "home", "temporary_directory", "imported", "step"]),
     ("suppressed", &["changes", "changes_cut", "read"]),
     ("read", &["beneath"]),

@@ -8,6 +8,7 @@ use serde::ser::{SerializeMap, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 use serde_json::ser::{CompactFormatter, Formatter};
 
+use super::super::enforcement::{Enforcement, RefusedSubject, RefusedUse};
 use super::super::manifest::*;
 use super::super::network::{NetworkAddress, NetworkUse};
 use super::text::{Base64, encode, needs_bytes, shown};
@@ -195,6 +196,8 @@ object!(LeftOutUse, left_out_use);
 object!(PrivateMount, private_mount);
 object!(GitRepository, repository);
 object!(NetworkUse, network_use);
+object!(Enforcement, enforcement);
+object!(RefusedUse, refused_use);
 object!(Exec, exec);
 object!(RecordedProcess, process);
 object!(FileRecord, file);
@@ -238,6 +241,10 @@ fn header<M: SerializeMap>(object: &mut JsonObject<M>, header: &Header) -> Resul
     }
     object.put("git_repositories", &header.git_repositories)?;
     object.put("network", &header.network)?;
+    object.put_some("enforcement", &header.enforcement)?;
+    if !header.refused.is_empty() {
+        object.put("refused", &header.refused)?;
+    }
     object.put_some("recall", &header.recall)?;
     object.put("processes", &header.processes)
 }
@@ -303,18 +310,47 @@ fn repository<M: SerializeMap>(object: &mut JsonObject<M>, git: &GitRepository) 
 fn network_use<M: SerializeMap>(object: &mut JsonObject<M>, used: &NetworkUse) -> Result<(), M::Error> {
     object.put("process", &used.process)?;
     object.put("operation", &used.operation)?;
-    object.put("family", used.address.family())?;
-    if let Some((host, port)) = used.address.host_and_port() {
+    network_address(object, &used.address)?;
+    object.put("count", &used.count)?;
+    object.put_some("errno", &used.errno)
+}
+
+fn network_address<M: SerializeMap>(
+    object: &mut JsonObject<M>,
+    address: &NetworkAddress,
+) -> Result<(), M::Error> {
+    object.put("family", address.family())?;
+    if let Some((host, port)) = address.host_and_port() {
         object.put("address", &host)?;
         object.put("port", &port)?;
     }
-    if let NetworkAddress::Unix(path) = &used.address
-        && !path.is_empty()
-    {
-        object.text("path", path)?;
+    match address {
+        NetworkAddress::Unix(path) if !path.is_empty() => object.text("path", path),
+        _ => Ok(()),
     }
-    object.put("count", &used.count)?;
-    object.put_some("errno", &used.errno)
+}
+
+fn enforcement<M: SerializeMap>(
+    object: &mut JsonObject<M>,
+    enforcement: &Enforcement,
+) -> Result<(), M::Error> {
+    object.put("mode", &enforcement.mode)?;
+    object.put("rules", &enforcement.rules)?;
+    object.put("limits", &enforcement.limits)
+}
+
+fn refused_use<M: SerializeMap>(object: &mut JsonObject<M>, refused: &RefusedUse) -> Result<(), M::Error> {
+    match &refused.subject {
+        RefusedSubject::Path { path, through, .. } => {
+            object.text("path", path)?;
+            object.text_some("through", through)?;
+        }
+        RefusedSubject::Address { address, .. } => network_address(object, address)?,
+    }
+    object.put("operation", refused.subject.operation())?;
+    object.put("rule", &refused.rule)?;
+    object.put("process", &refused.process)?;
+    object.put("count", &refused.count)
 }
 
 fn exec<M: SerializeMap>(object: &mut JsonObject<M>, exec: &Exec) -> Result<(), M::Error> {
