@@ -282,8 +282,12 @@ fn start<'m>(
     };
     let descriptors = setup.recall.as_ref().map(|recall| recall.numbers()).unwrap_or_default();
     let for_recall = setup.recall.is_some();
-    let wanted =
-        InterceptionOptions { interception: wanted, for_recall, descriptors: &descriptors, pinning: None };
+    let wanted = InterceptionOptions {
+        interception: wanted,
+        for_recall,
+        descriptors: &descriptors,
+        judged: setup.judged(),
+    };
     let launch = || launch::spawn(&setup.program, wanted);
     let spawned = match recalling {
         Some(recalling) => recalling.with_pipes(launch).map_err(failed("pipe"))?,

@@ -10,7 +10,7 @@
 use super::asks;
 use super::descriptors;
 use super::sys::arch::AUDIT_ARCH;
-use super::syscalls::{self, Condition, Pinning, ReadOnly, SyscallRow, Sysno};
+use super::syscalls::{self, Condition, Judged, ReadOnly, SyscallRow, Sysno};
 
 /// One instruction of a program.
 pub use libc::sock_filter as Instruction;
@@ -41,19 +41,19 @@ pub struct Actions {
     /// Whether calls matter that do so only where a recording may be recalled: rows of that kind, and [`asks`].
     pub for_recall: bool,
     /// Which read-only ones may be refused, and so are treated like others.
-    pub pinning: Option<Pinning>,
+    pub judged: Option<Judged>,
 }
 
 impl Actions {
     /// Those of [`Interception::Stops`].
-    pub const STOPS: Actions = Actions { other: TRACE, read_only: TRACE, for_recall: false, pinning: None };
+    pub const STOPS: Actions = Actions { other: TRACE, read_only: TRACE, for_recall: false, judged: None };
     /// Those of [`Interception::Notifications`].
     pub const NOTIFICATIONS: Actions = Actions { read_only: libc::SECCOMP_RET_USER_NOTIF, ..Actions::STOPS };
 
     /// Whether a call is read-only, so that its notification will do.
     fn read_only_of(self, row: &SyscallRow) -> ReadOnly {
-        match self.pinning {
-            Some(pinning) if row.may_be_refused(pinning) => ReadOnly::Never,
+        match self.judged {
+            Some(judged) if row.may_be_refused(judged) => ReadOnly::Never,
             _ => row.read_only(),
         }
     }
@@ -358,7 +358,7 @@ mod tests {
         if row.name == "sendmsg" && args[5] == PASS {
             return ALLOW;
         }
-        let may_be_refused = actions.pinning.is_some_and(|pinning| row.may_be_refused(pinning));
+        let may_be_refused = actions.judged.is_some_and(|judged| row.may_be_refused(judged));
         match (row.applies(args), row.is_read_only(args)) {
             (false, _) => ALLOW,
             (true, true) if may_be_refused => actions.other,
@@ -370,12 +370,12 @@ mod tests {
     #[test]
     fn the_program_returns_what_the_table_says() {
         let for_recall = Actions { for_recall: true, ..Actions::NOTIFICATIONS };
-        let pinning = |reads, addresses| Actions {
-            pinning: Some(Pinning { reads, addresses }),
+        let judged = |reads, addresses| Actions {
+            judged: Some(Judged { reads, addresses }),
             ..Actions::NOTIFICATIONS
         };
         let all =
-            [Actions::STOPS, Actions::NOTIFICATIONS, for_recall, pinning(true, false), pinning(false, true)];
+            [Actions::STOPS, Actions::NOTIFICATIONS, for_recall, judged(true, false), judged(false, true)];
         for actions in all {
             let program = program(actions, PASS, &[]);
             for args in registers() {

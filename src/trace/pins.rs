@@ -22,8 +22,8 @@ use smallvec::SmallVec;
 
 use super::memory::{Fault, Memory as _, PATH_MAX, RemoteAddr};
 use super::observer::{Caller, Errno};
-use super::sys::{Puppet, SharedMapping, Stopped, Tid, TraceeMemory, arch};
-use super::syscalls::{self, Args, Pinned, Pinning, Sysno};
+use super::sys::{Puppet, SYS_MSEAL, SharedMapping, Stopped, Tid, TraceeMemory, arch};
+use super::syscalls::{self, Args, Judged, Pinned, Sysno};
 
 /// How many calls may be in flight in the processes that share a mapping.
 const SLOTS: usize = 256;
@@ -33,7 +33,7 @@ const LENGTH: usize = SLOTS * SLOT;
 
 /// The mappings of the tree.
 pub(super) struct Pins {
-    pinning: Pinning,
+    judged: Judged,
     images: HashMap<Tid, Rc<Image>, RandomState>,
     /// The process of the command, until it has executed that: it is ours.
     launching: Option<Tid>,
@@ -62,8 +62,8 @@ pub(super) struct PinnedArguments {
 }
 
 impl Pins {
-    pub fn new(pinning: Pinning, command: Tid) -> Pins {
-        Pins { pinning, images: HashMap::default(), launching: Some(command) }
+    pub fn new(judged: Judged, command: Tid) -> Pins {
+        Pins { judged, images: HashMap::default(), launching: Some(command) }
     }
 
     /// Gives a process that has just executed a program a mapping.
@@ -113,7 +113,7 @@ impl Pins {
         if !row.applies(arguments) {
             return Ok(None);
         }
-        let pointers = row.pinned(arguments, self.pinning);
+        let pointers = row.pinned(arguments, self.judged);
         if pointers.is_empty() || self.launching == Some(caller.tgid) {
             return Ok(None);
         }
@@ -321,9 +321,6 @@ impl Image {
         Ok(Image { memory, address, free: RefCell::new((0..SLOTS).rev().collect()) })
     }
 }
-
-/// mseal(2), Linux 6.10.
-const SYS_MSEAL: libc::c_long = 462;
 
 /// The address of an instruction in the vDSO of a process that makes a system call.
 fn call_instruction(tid: Tid) -> Option<u64> {

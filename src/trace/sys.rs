@@ -20,7 +20,7 @@ mod seccomp;
 mod signals;
 
 pub use descriptors::InheritedFd;
-pub use mapping::SharedMapping;
+pub use mapping::{SYS_MSEAL, SharedMapping, seal_a_page};
 pub use process::{
     Fork, Tid, descriptor_of, execute, exit_code, exit_now, faccessat_of_nothing, fork, fork_holder,
     fork_witness, has_close_range, has_own_procfs, io_priority, keep_large_buffers, kill, set_variable,

@@ -27,7 +27,7 @@ use super::question;
 use super::shared::Shared;
 use super::signal_delivery::{self, DyingInit, SignalEffect};
 use super::sys::{self, Resume, Stopped, SyscallStop, Tid, TraceeMemory, Waited, arch};
-use super::syscalls::{self, Args, DecodedSyscall, Interpretation, Pinning, Special};
+use super::syscalls::{self, Args, DecodedSyscall, Interpretation, Judged, Special};
 use super::tracees::Tracees;
 use super::wait_status::{End, Stop};
 
@@ -126,8 +126,8 @@ impl<'a, O: Observer> Tracer<'a, O> {
     }
 
     /// Makes sure that what such calls are about does not change once they are decided.
-    pub fn pin(self, pinning: Option<Pinning>) -> Self {
-        Tracer { pins: pinning.map(|pinning| Pins::new(pinning, self.command)), ..self }
+    pub fn pin(self, judged: Option<Judged>) -> Self {
+        Tracer { pins: judged.map(|judged| Pins::new(judged, self.command)), ..self }
     }
 
     /// Reports every use of these descriptors, too, and what calls ask for that no path tells, if the filter stops

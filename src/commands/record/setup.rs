@@ -22,14 +22,15 @@ use crate::observe::PROGRAMS;
 use crate::observe::enforce::EnforcedRules;
 use crate::observe::inherited::Inherited;
 use crate::observe::policy::ignore::{Environment, Ignore};
-use crate::policy::{CompiledPolicy, PolicyPlaces, RuleWords};
+use crate::policy::{CompiledPolicy, PathUseKind, PolicyPlaces, RuleWords};
 use crate::snapshot::identity::random_id;
 use crate::snapshot::journal::ProcessMark;
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::secrets::Secrets;
 use crate::snapshot::{Enforcement, EnforcementMode, Keep, printable};
 use crate::trace::launch::Program;
-use crate::trace::{self, attributes::ProcessAttributes, sys};
+use crate::trace::syscalls::Judged;
+use crate::trace::{self, attributes::ProcessAttributes, sys, trials};
 
 /// The file of a project's own rules.
 const PROJECT_POLICY: &str = ".agent-snapshot.toml";
@@ -73,9 +74,15 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Whether a call's paths and addresses must be those that were judged, whatever other threads write there.
-    pub fn pins_arguments(&self) -> bool {
-        self.enforced.is_some()
+    /// Which calls rules may refuse, if any may.
+    pub fn judged(&self) -> Option<Judged> {
+        let policy = &self.enforced.as_ref()?.policy;
+        Some(Judged { reads: policy.judges(PathUseKind::Read), addresses: policy.judges_addresses() })
+    }
+
+    /// The same, where the kernel can have it that what was judged is what it uses.
+    pub fn pinned(&self) -> Option<Judged> {
+        self.judged().filter(|_| self.enforced.as_ref().is_some_and(|rules| rules.manifest.limits.is_empty()))
     }
 }
 
@@ -145,6 +152,21 @@ pub fn rules(options: &cli::RecordingOptions) -> Result<Option<UserRules>, Setup
     if words.is_empty() {
         return Ok(None);
     }
+    let limits = match options.enforce {
+        None => Vec::new(),
+        Some(enforce) => match (trials::in_child(trials::pinned_memory).and_then(|tried| tried), enforce) {
+            (Ok(()), _) => Vec::new(),
+            (Err(error), Enforce::BestEffort) => vec![format!(
+                "what a call names can be rewritten by another thread after it was judged (mseal: {error})"
+            )],
+            (Err(error), Enforce::Refuse | Enforce::End) => {
+                return Err(SetupError::ours(format!(
+                    "rules can't be enforced here, since another thread could rewrite what a call names after it was judged \
+                     (mseal: {error}; Linux 6.10 has it); --enforce=best-effort enforces them all the same"
+                )));
+            }
+        },
+    };
     let places = places_here().map_err(SetupError::ours)?;
     let policy = compiled(&words, &places).map_err(SetupError::ours)?.of_recording();
     let enforced = options.enforce.map(|enforce| EnforcedRules {
@@ -156,7 +178,7 @@ pub fn rules(options: &cli::RecordingOptions) -> Result<Option<UserRules>, Setup
                 Enforce::Refuse | Enforce::BestEffort => EnforcementMode::Refuse,
             },
             rules: words.lines(),
-            limits: Vec::new(),
+            limits,
         },
     });
     Ok(Some(UserRules { policy, enforced }))

@@ -234,9 +234,8 @@ where
     launched.release().map_err(failed("start the command"))?;
     released();
     let watched = setup.recall.as_ref().map(|recall| recall.numbers());
-    // enforcement: the owner connects this
-    let _pins_arguments = setup.pins_arguments();
     let tracer = Tracer::new(launched.command, launched.interception, &shared, &**observer);
+    let tracer = tracer.pin(setup.pinned());
     match &watched {
         Some(descriptors) => tracer.watch(descriptors).run(),
         None => tracer.run(),

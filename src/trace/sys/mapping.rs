@@ -6,6 +6,8 @@ use std::io;
 use std::os::fd::AsRawFd as _;
 use std::ptr::NonNull;
 
+use super::process::check;
+
 /// A file that is mapped to be written (mmap(2)).
 #[derive(Debug)]
 pub struct SharedMapping {
@@ -40,4 +42,20 @@ impl Drop for SharedMapping {
         // SAFETY: the mapping is this value's own.
         unsafe { libc::munmap(self.start.as_ptr().cast::<c_void>(), self.length) };
     }
+}
+
+/// mseal(2), Linux 6.10.
+pub const SYS_MSEAL: libc::c_long = 462;
+
+/// Maps a page that stays mapped as long as this process runs.
+pub fn seal_a_page() -> io::Result<()> {
+    const PAGE: usize = 4096;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping, where the kernel chooses.
+    let page = unsafe { libc::mmap(std::ptr::null_mut(), PAGE, libc::PROT_READ, flags, -1, 0) };
+    if page == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: nobody uses the page.
+    check(unsafe { libc::syscall(SYS_MSEAL, page, PAGE, 0usize) }).map(drop)
 }

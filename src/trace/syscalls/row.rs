@@ -107,17 +107,17 @@ impl SyscallRow {
     }
 
     /// Whether the syscall waits at its entry for a decision that may be a refusal, though it is read-only.
-    pub fn may_be_refused(&self, pinning: Pinning) -> bool {
+    pub fn may_be_refused(&self, judged: Judged) -> bool {
         let is_judged = |operand: &Operand| match (operand.named_by, operand.act) {
-            (NamedBy::Address(..), _) => pinning.addresses,
-            (_, Act::OpenFlags(_) | Act::Is(Effect::Open(_))) => pinning.reads,
+            (NamedBy::Address(..), _) => judged.addresses,
+            (_, Act::OpenFlags(_) | Act::Is(Effect::Open(_))) => judged.reads,
             _ => false,
         };
-        self.operands.iter().any(is_judged) || matches!(self.beyond, Beyond::Query(_)) && pinning.addresses
+        self.operands.iter().any(is_judged) || matches!(self.beyond, Beyond::Query(_)) && judged.addresses
     }
 
     /// Where the memory is that decides what the syscall with these registers is about, as far as that may be refused.
-    pub fn pinned(&self, args: &Args, pinning: Pinning) -> SmallVec<[Pinned; 2]> {
+    pub fn pinned(&self, args: &Args, judged: Judged) -> SmallVec<[Pinned; 2]> {
         let mut pinned = SmallVec::new();
         for operand in self.operands {
             let changes = match operand.act {
@@ -125,15 +125,15 @@ impl SyscallRow {
                 | Act::Is(Effect::ChangeDirectory | Effect::ChangeRoot)
                 | Act::QueryFlags(..)
                 | Act::StatMask(_) => false,
-                Act::OpenFlags(arg) => pinning.reads || low(args, arg) & CHANGING != 0,
-                Act::Is(Effect::Open(open)) => pinning.reads || !open.is_read_only(),
+                Act::OpenFlags(arg) => judged.reads || low(args, arg) & CHANGING != 0,
+                Act::Is(Effect::Open(open)) => judged.reads || !open.is_read_only(),
                 _ => true,
             };
             match operand.named_by {
                 NamedBy::At(dirfd, path) if let Act::OpenHow(how, size) = operand.act => {
                     pinned.push(Pinned::OpenHow { dirfd, path, how, size });
                 }
-                NamedBy::Address(_, address, length) if changes || pinning.addresses => {
+                NamedBy::Address(_, address, length) if changes || judged.addresses => {
                     pinned.push(Pinned::Bytes { address, length: low(args, length).into() });
                 }
                 NamedBy::Path(path) if changes => pinned.push(Pinned::Path { dirfd: None, path }),
@@ -143,7 +143,7 @@ impl SyscallRow {
                 _ => {}
             }
         }
-        if self.sysno == super::SENDMSG && pinning.addresses {
+        if self.sysno == super::SENDMSG && judged.addresses {
             pinned.push(Pinned::Message { address: 1 });
         }
         pinned
@@ -162,7 +162,7 @@ impl SyscallRow {
 
 /// Which calls are judged by rules that may refuse them, beside those that change something or execute a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Pinning {
+pub struct Judged {
     /// Opens for reading.
     pub reads: bool,
     /// Uses of socket addresses.
