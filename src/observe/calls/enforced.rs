@@ -15,7 +15,7 @@ use super::exec::PendingExec;
 use super::part::Part;
 use super::sockets::address_to_listen_at;
 use crate::fs::{self, FileStat, parent_of};
-use crate::observe::enforce::{Forbidden, Use};
+use crate::observe::enforce::{Forbidden, Use, is_process_memory};
 use crate::observe::ledger::ids::ProcessId;
 use crate::observe::network::{self, MOST};
 use crate::observe::policy::Exclusion;
@@ -109,13 +109,20 @@ impl Recording {
         located: &[Located<'_>],
     ) -> Option<Errno> {
         self.enforcer.as_ref()?;
+        // Another thread may be about to change the permissions: the call is not left to the kernel.
+        let is_denied = |(access, place): &Located<'_>| {
+            matches!(place, Err(Unseen::Unresolved(Unresolved::Denied(..))))
+                && !ways_in_the_dark(access.effect).is_empty()
+        };
+        if located.iter().any(is_denied) {
+            return Some(Errno(libc::EACCES));
+        }
         let mut refusals = Refusals::new();
         if !fails_anyway(located) {
             for (access, place) in located {
                 self.judge_place(caller, access, place, &mut refusals);
             }
         }
-        // Another thread may be about to change the permissions: the call is not left to the kernel.
         if !refusals.is_empty()
             && let Some(errno) = self.denied_by_permissions(caller, located)
         {
@@ -220,12 +227,17 @@ impl Recording {
                     self.learn_name(&place.path, stat);
                 }
                 for way in ways(access.effect, stat) {
-                    let upper = match (way.kind, &place.overlay) {
-                        (PathUseKind::Write, Some(layers)) => Some(layers.upper_path()),
-                        _ => None,
-                    };
-                    let path = upper.as_ref().unwrap_or(&place.path);
-                    self.judge_path(caller, way, path, stat, false, refusals);
+                    let writes = way.kind == PathUseKind::Write;
+                    if let (true, Some(layers)) = (writes, &place.overlay) {
+                        let upper = layers.upper_path();
+                        let stat = fs::lstat(&upper).ok().flatten();
+                        self.judge_path(caller, way, &upper, stat.as_ref(), false, refusals);
+                        self.judge_copy_up(caller, access.effect, place, refusals);
+                    } else if !(writes && self.is_procfs_of_the_tree(&place.path))
+                        || is_process_memory(&place.path)
+                    {
+                        self.judge_path(caller, way, &place.path, stat, false, refusals);
+                    }
                 }
                 let moves = matches!(access.effect, Effect::RenameFrom { .. } | Effect::RenameTo { .. });
                 if moves && self.enforcer.as_ref().is_some_and(|rules| rules.protects_beneath(&place.path)) {
@@ -236,6 +248,21 @@ impl Recording {
             }
             Err(unseen) => self.judge_unseen(caller, access, unseen, refusals),
         }
+    }
+
+    /// Judges what an overlay copies to its upper directory, where it is another file: that is read.
+    fn judge_copy_up(&mut self, caller: Caller, effect: Effect, place: &Resolved, refusals: &mut Refusals) {
+        let (Some(stat), true) = (&place.stat, effect != Effect::Remove) else { return };
+        if resolve::is_directory(stat) {
+            let rule = self.enforcer.as_ref().and_then(|rules| rules.forbids_reading_beneath(&place.path));
+            if let (Some(rule), Effect::RenameFrom { .. }) = (rule, effect) {
+                let (path, operation) = (place.path.clone(), Operation::Read);
+                refusals.push((RefusedSubject::Path { path, through: None, operation }, rule));
+            }
+            return;
+        }
+        let way = Way { denied_only: true, ..Way::new(PathUseKind::Read, Operation::Read) };
+        self.judge_path(caller, way, &place.path, Some(stat), false, refusals);
     }
 
     fn judge_unseen(&mut self, caller: Caller, access: &Access, unseen: &Unseen, refusals: &mut Refusals) {
@@ -255,12 +282,6 @@ impl Recording {
                 path.clone()
             }
             Unseen::Unresolved(Unresolved::UnknownStart | Unresolved::TooDeep) => named_path(access),
-            // Whether it may be searched, only the kernel knows.
-            Unseen::Unresolved(Unresolved::Denied(directory, _))
-                if self.processes.traits(caller.tgid).rights != Rights::Ours =>
-            {
-                directory.clone()
-            }
             Unseen::Unresolved(_) => return,
         };
         for way in ways_in_the_dark(access.effect) {
