@@ -6,6 +6,7 @@ mod network;
 mod options;
 mod programs;
 mod session;
+mod swaps;
 
 use std::process::Output;
 
@@ -13,12 +14,9 @@ use serde_json::Value;
 
 use crate::support::{Place, json};
 
-/// Until notifications can refuse, calls stop.
-const STOPS: [&str; 2] = ["--mechanism", "stops"];
-
 /// Records `sh -c script` in a place, with rules that are enforced.
 fn enforced(place: &Place, rules: &[&str], script: &str) -> Output {
-    place.record_with(&[&["--enforce"], rules, &STOPS].concat(), script)
+    place.record_with(&[&["--enforce"], rules].concat(), script)
 }
 
 /// What was refused, in short and sorted: the rule, the path below the place or else the address, how.

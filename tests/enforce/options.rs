@@ -30,7 +30,7 @@ fn the_manifest_says_what_was_enforced_and_refused() {
 #[test]
 fn the_first_refusal_may_end_it_all() {
     let place = Place::new();
-    let options = [&["--enforce=end", "--deny-write", "x"], &super::STOPS[..]].concat();
+    let options = ["--enforce=end", "--deny-write", "x"];
     let output = place.record_with(&options, "sleep 1000 & : > x; sleep 1000");
     assert_eq!(output.status.code(), Some(125), "{output:?}");
     assert!(

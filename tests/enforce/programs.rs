@@ -48,8 +48,7 @@ fn with_allow_exec_nothing_else_is_executed() {
 #[test]
 fn the_command_itself_may_be_denied() {
     let place = Place::new();
-    let output =
-        place.recording().args(["--enforce", "--deny-exec", "true"]).args(super::STOPS).arg("true").output();
+    let output = place.recording().args(["--enforce", "--deny-exec", "true"]).arg("true").output();
     let output = output.unwrap();
     assert_eq!(output.status.code(), Some(126));
     assert!(stderr(&output).contains("Permission denied"), "{output:?}");

@@ -37,7 +37,6 @@ attempt(lambda: subprocess.run(['sh', '-c', 'cat ../secret; echo x > ../new; ech
             "--allow-write",
             "@workspace",
         ])
-        .args(super::STOPS)
         .args(["python3", "-c", program])
         .output()
         .unwrap();

@@ -1,0 +1,419 @@
+//! Calls that somebody makes name something else at the very moment: `SCENARIO SECONDS`, in a directory that has
+//! `open/file` and `shut/file`. Says `leaked` if a call has reached what is in `shut`, or how often it has not.
+
+#[macro_use]
+mod scenario;
+
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+use std::{env, ptr, thread};
+
+use libc::*;
+use scenario::error;
+
+static DONE: AtomicBool = AtomicBool::new(false);
+const WORDS: [u32; 2] = [u32::from_ne_bytes(*b"open"), u32::from_ne_bytes(*b"shut")];
+
+/// A path whose first four bytes are one of two words.
+#[repr(C)]
+struct Path {
+    word: AtomicU32,
+    rest: [AtomicU8; 60],
+}
+
+impl Path {
+    const fn new() -> Path {
+        Path { word: AtomicU32::new(WORDS[0]), rest: [const { AtomicU8::new(0) }; 60] }
+    }
+
+    fn set(&self, rest: &CStr) -> *const c_char {
+        for (at, byte) in self.rest.iter().zip(rest.to_bytes_with_nul()) {
+            at.store(*byte, Ordering::SeqCst);
+        }
+        ptr::from_ref(self).cast()
+    }
+}
+
+static PATH: Path = Path::new();
+
+fn swap(path: &Path) {
+    for word in WORDS.iter().cycle() {
+        path.word.store(*word, Ordering::Relaxed);
+        if DONE.load(Ordering::Relaxed) {
+            return;
+        }
+        // Otherwise the two are seldom on two processors at the right time.
+        for _ in 0..20 {
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// Makes attempts until one says that it has reached what it must not, or the time is over.
+fn attempt(mut reaches: impl FnMut() -> bool) {
+    let seconds = env::args().nth(2).and_then(|seconds| seconds.parse().ok()).unwrap_or(1.0);
+    let (start, mut times) = (Instant::now(), 0);
+    let mut leaked = false;
+    while start.elapsed() < Duration::from_secs_f64(seconds) && !leaked {
+        leaked = reaches();
+        times += 1;
+    }
+    DONE.store(true, Ordering::SeqCst);
+    if leaked { println!("leaked") } else { println!("kept {}", if times > 10 { "often" } else { "seldom" }) }
+}
+
+/// The same, while another thread does something.
+fn attempt_while(other: impl Fn() + Send + Sync, reaches: impl FnMut() -> bool) {
+    thread::scope(|scope| {
+        scope.spawn(&other);
+        attempt(reaches);
+    });
+}
+
+/// The same, while another process does something.
+fn attempt_while_child(mut other: impl FnMut(), reaches: impl FnMut() -> bool) {
+    let child = scenario::fork(|| {
+        loop {
+            other();
+        }
+    });
+    attempt(reaches);
+    c!(kill(child, SIGKILL));
+    c!(waitpid(child, ptr::null_mut(), 0));
+}
+
+/// Whether what is open is the secret; closes it.
+fn is_secret(fd: c_int) -> bool {
+    if fd < 0 {
+        return false;
+    }
+    let mut bytes = [0u8; 6];
+    let count = c!(pread(fd, bytes.as_mut_ptr().cast(), 6, 0));
+    c!(close(fd));
+    count == 6 && bytes == *b"secret"
+}
+
+fn open_at(dirfd: c_int, path: *const c_char, flags: c_int) -> c_int {
+    c!(openat(dirfd, path, flags, 0o644))
+}
+
+fn read() {
+    let path = PATH.set(c"/file");
+    attempt_while(|| swap(&PATH), || is_secret(open_at(AT_FDCWD, path, O_RDONLY)));
+}
+
+fn how() {
+    let path = PATH.set(c"/file");
+    let how = [0u64; 3];
+    let open = || c!(syscall(SYS_openat2, AT_FDCWD, path, &raw const how, 24));
+    attempt_while(|| swap(&PATH), || is_secret(open() as c_int));
+}
+
+/// Another thread reads whatever is open.
+fn steal() {
+    let path = PATH.set(c"/file");
+    let stolen = AtomicBool::new(false);
+    let look = || {
+        for fd in (3..9).cycle() {
+            let mut bytes = [0u8; 6];
+            if c!(pread(fd, bytes.as_mut_ptr().cast(), 6, 0)) == 6 && bytes == *b"secret" {
+                stolen.store(true, Ordering::SeqCst);
+            }
+            if DONE.load(Ordering::Relaxed) {
+                return;
+            }
+        }
+    };
+    thread::scope(|scope| {
+        scope.spawn(look);
+        scope.spawn(|| swap(&PATH));
+        attempt(|| is_secret(open_at(AT_FDCWD, path, O_RDONLY)) || stolen.load(Ordering::SeqCst));
+    });
+}
+
+/// What a change of `shut` or of its file changes.
+fn state() -> [Option<[i64; 4]>; 2] {
+    [c"shut", c"shut/file"].map(|path| {
+        // SAFETY: all-zeroes is a valid stat.
+        let mut stat: stat = unsafe { std::mem::zeroed() };
+        let is_there = c!(lstat(path.as_ptr(), &raw mut stat)) == 0;
+        is_there.then_some([stat.st_mode.into(), stat.st_size, stat.st_mtime, stat.st_mtime_nsec])
+    })
+}
+
+/// A call that changes what it names.
+fn change(rest: &CStr, call: impl Fn(*const c_char)) {
+    let (path, before) = (PATH.set(rest), state());
+    attempt_while(
+        || swap(&PATH),
+        || {
+            call(path);
+            state() != before
+        },
+    );
+}
+
+fn write() {
+    change(c"/file", |path| {
+        c!(close(open_at(AT_FDCWD, path, O_WRONLY | O_TRUNC)));
+    });
+}
+
+fn mode() {
+    change(c"/file", |path| {
+        c!(chmod(path, 0o600));
+    });
+}
+
+fn times() {
+    change(c"/file", |path| {
+        c!(utimensat(AT_FDCWD, path, ptr::null(), 0));
+    });
+}
+
+fn remove() {
+    change(c"/file", |path| {
+        c!(unlink(path));
+        c!(close(open_at(AT_FDCWD, c"open/file".as_ptr(), O_WRONLY | O_CREAT)));
+    });
+}
+
+fn rename_away() {
+    change(c"/file", |path| {
+        c!(rename(path, c"open/other".as_ptr()));
+        c!(rename(c"open/other".as_ptr(), c"open/file".as_ptr()));
+    });
+}
+
+fn make() {
+    change(c"/new", |path| {
+        c!(mkdir(path, 0o755));
+        c!(rmdir(c"open/new".as_ptr()));
+    });
+}
+
+fn make_link() {
+    change(c"/new", |path| {
+        c!(symlink(c"x".as_ptr(), path));
+        c!(unlink(c"open/new".as_ptr()));
+    });
+}
+
+/// The path is in memory that another process shares.
+fn shared() {
+    let flags = MAP_SHARED | MAP_ANONYMOUS;
+    let memory = c!(mmap(ptr::null_mut(), 4096, PROT_READ | PROT_WRITE, flags, -1, 0));
+    assert!(memory != MAP_FAILED);
+    // SAFETY: the memory is zeroed, aligned and large enough, and it stays.
+    let shared = unsafe { &*memory.cast::<Path>() };
+    let path = shared.set(c"/file");
+    attempt_while_child(|| swap(shared), || is_secret(open_at(AT_FDCWD, path, O_RDONLY)));
+}
+
+/// The path is in a private mapping of a file, to which another process writes.
+fn mapped() {
+    let fd = open_at(AT_FDCWD, c"open/text".as_ptr(), O_RDWR | O_CREAT);
+    assert_eq!(c!(pwrite(fd, c"open/file".as_ptr().cast(), 10, 0)), 10);
+    let path = c!(mmap(ptr::null_mut(), 4096, PROT_READ, MAP_PRIVATE, fd, 0));
+    assert!(path != MAP_FAILED);
+    let mut words = [c"shut", c"open"].into_iter().cycle();
+    attempt_while_child(
+        || {
+            let word = words.next().expect("for ever");
+            c!(pwrite(fd, word.as_ptr().cast(), 4, 0));
+        },
+        || is_secret(open_at(AT_FDCWD, path.cast_const().cast(), O_RDONLY)),
+    );
+}
+
+/// A symlink on the way leads elsewhere.
+fn symlinks() {
+    let mut targets = [c"../shut", c"../open"].into_iter().cycle();
+    c!(symlink(c"../open".as_ptr(), c"open/way".as_ptr()));
+    attempt_while_child(
+        || {
+            c!(symlink(targets.next().expect("for ever").as_ptr(), c"open/new".as_ptr()));
+            c!(rename(c"open/new".as_ptr(), c"open/way".as_ptr()));
+        },
+        || is_secret(open_at(AT_FDCWD, c"open/way/file".as_ptr(), O_RDONLY)),
+    );
+}
+
+/// A directory on the way is exchanged for a symlink.
+fn exchanges() {
+    c!(mkdir(c"open/way".as_ptr(), 0o755));
+    c!(close(open_at(AT_FDCWD, c"open/way/file".as_ptr(), O_WRONLY | O_CREAT)));
+    c!(symlink(c"../shut".as_ptr(), c"open/other".as_ptr()));
+    attempt_while_child(
+        || {
+            let (one, other) = (c"open/way".as_ptr(), c"open/other".as_ptr());
+            c!(syscall(SYS_renameat2, AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE));
+        },
+        || is_secret(open_at(AT_FDCWD, c"open/way/file".as_ptr(), O_RDONLY)),
+    );
+}
+
+/// The descriptor of a directory stands for another one.
+fn descriptors() {
+    let directories = [c"open", c"shut"].map(|path| open_at(AT_FDCWD, path.as_ptr(), O_PATH | O_DIRECTORY));
+    assert!(directories.iter().all(|fd| *fd >= 0), "{}", error());
+    c!(dup2(directories[0], 100));
+    attempt_while(
+        || {
+            for fd in directories.iter().cycle() {
+                c!(dup2(*fd, 100));
+                if DONE.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        },
+        || is_secret(open_at(100, c"file".as_ptr(), O_RDONLY)),
+    );
+}
+
+/// The working directory is another one.
+fn working_directory() {
+    attempt_while(
+        || {
+            while !DONE.load(Ordering::Relaxed) {
+                c!(chdir(c"open".as_ptr()));
+                c!(chdir(c"../shut".as_ptr()));
+                c!(chdir(c"..".as_ptr()));
+            }
+        },
+        || is_secret(open_at(AT_FDCWD, c"file".as_ptr(), O_RDONLY)),
+    );
+}
+
+/// The program to execute is another one, which ends with 7.
+fn execute() {
+    let path = PATH.set(c"/program");
+    let arguments = [path, ptr::null()];
+    attempt_while(
+        || swap(&PATH),
+        || {
+            // The new process has this memory until it has executed.
+            let (mut child, none) = (0, ptr::null::<c_void>());
+            let arguments = arguments.as_ptr().cast();
+            if c!(posix_spawn(&raw mut child, path, none.cast(), none.cast(), arguments, none.cast())) != 0 {
+                return false;
+            }
+            let mut status = 0;
+            c!(waitpid(child, &raw mut status, 0));
+            WIFEXITED(status) && WEXITSTATUS(status) == 7
+        },
+    );
+}
+
+/// A socket address on this machine whose port is one of two, which the environment names.
+fn ports() -> (sockaddr_in, [u16; 2]) {
+    let port = |name: &str| env::var(name).expect("a port").parse::<u16>().expect("a port").to_be();
+    let ports = [port("OPEN_PORT"), port("SHUT_PORT")];
+    let address = sockaddr_in {
+        sin_family: AF_INET as u16,
+        sin_port: ports[0],
+        sin_addr: in_addr { s_addr: u32::from_ne_bytes([127, 0, 0, 1]) },
+        sin_zero: [0; 8],
+    };
+    (address, ports)
+}
+
+fn swap_ports(address: usize, ports: [u16; 2]) {
+    for port in ports.into_iter().cycle() {
+        let at = (address + std::mem::offset_of!(sockaddr_in, sin_port)) as *mut u16;
+        // SAFETY: the address is one that lives longer than this.
+        unsafe { at.write_volatile(port) };
+        if DONE.load(Ordering::Relaxed) {
+            return;
+        }
+    }
+}
+
+fn contact() {
+    let (address, ports) = ports();
+    let (at, size) = (&raw const address, size_of::<sockaddr_in>() as u32);
+    let number = at.addr();
+    attempt_while(
+        || swap_ports(number, ports),
+        || {
+            let socket = c!(socket(AF_INET, SOCK_STREAM, 0));
+            c!(connect(socket, at.cast(), size));
+            let mut peer = address;
+            let mut length = size;
+            let is_connected = c!(getpeername(socket, (&raw mut peer).cast(), &raw mut length)) == 0;
+            c!(close(socket));
+            is_connected && peer.sin_port == ports[1]
+        },
+    );
+}
+
+/// Sends datagrams; the caller of this program sees where one arrives.
+fn send() {
+    let (address, ports) = ports();
+    let number = (&raw const address).addr();
+    let socket = c!(socket(AF_INET, SOCK_DGRAM, 0));
+    // SAFETY: all-zeroes is a valid msghdr.
+    let mut message: msghdr = unsafe { std::mem::zeroed() };
+    message.msg_name = number as *mut c_void;
+    message.msg_namelen = size_of::<sockaddr_in>() as u32;
+    attempt_while(
+        || swap_ports(number, ports),
+        || {
+            c!(sendmsg(socket, &raw const message, 0));
+            false
+        },
+    );
+}
+
+/// Tries to replace the memory that the arguments are copied to, and then that memory's content.
+fn unpin() {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let pinned = maps.lines().find(|line| line.contains("memfd:"));
+    if let Some((start, end)) = pinned.and_then(|line| line.split(' ').next()?.split_once('-')) {
+        let [start, end] = [start, end].map(|hex| usize::from_str_radix(hex, 16).expect("an address"));
+        let (at, length) = (start as *mut c_void, end - start);
+        let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+        let both = PROT_READ | PROT_WRITE;
+        assert_eq!(c!(munmap(at, length)), -1);
+        assert_eq!(c!(mprotect(at, length, both)), -1);
+        assert_eq!(c!(mmap(at, length, both, flags, -1, 0)), MAP_FAILED);
+        assert_eq!(
+            c!(mremap(at, length, length, MREMAP_MAYMOVE | MREMAP_FIXED, start + (1 << 30))),
+            MAP_FAILED
+        );
+        // A child without it would be ended before it has run.
+        c!(madvise(at, length, MADV_DONTFORK));
+        let mut status = 0;
+        let child = scenario::fork(|| 0);
+        c!(waitpid(child, &raw mut status, 0));
+        assert!(WIFSIGNALED(status), "{status}");
+        c!(madvise(at, length, MADV_DOFORK));
+    }
+    read();
+}
+
+fn main() {
+    scenario::run(&[
+        ("read", read),
+        ("how", how),
+        ("steal", steal),
+        ("write", write),
+        ("mode", mode),
+        ("times", times),
+        ("remove", remove),
+        ("rename", rename_away),
+        ("make", make),
+        ("link", make_link),
+        ("shared", shared),
+        ("mapped", mapped),
+        ("symlinks", symlinks),
+        ("exchanges", exchanges),
+        ("descriptors", descriptors),
+        ("directory", working_directory),
+        ("execute", execute),
+        ("contact", contact),
+        ("send", send),
+        ("unpin", unpin),
+    ]);
+}

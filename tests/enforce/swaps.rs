@@ -1,0 +1,128 @@
+//! Programs that change what their calls name while those are judged.
+
+use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use crate::support::{Place, User, program};
+
+/// How long each is tried, in seconds.
+fn seconds(default: &str) -> String {
+    std::env::var("SWAPS_SECONDS").unwrap_or_else(|_| default.to_owned())
+}
+
+fn place(user: User) -> Place {
+    let place = Place::of(user);
+    place.write("open/file", "fine\n");
+    place.write("shut/file", "secret\n");
+    for (directory, status) in [("open", 0), ("shut", 7)] {
+        let name = format!("{directory}/program");
+        place.write(&name, format!("#!/bin/sh\nexit {status}\n"));
+        place.prepare(&format!("chmod 755 {name}"));
+    }
+    place
+}
+
+/// All of what is in a directory, with what a change of it would change.
+fn state(directory: &Path) -> Vec<String> {
+    let mut lines: Vec<_> = std::fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            let stat = path.symlink_metadata().unwrap();
+            let times = (stat.mtime(), stat.mtime_nsec());
+            format!("{path:?} {:o} {} {times:?}", stat.mode(), stat.size())
+        })
+        .collect();
+    lines.sort();
+    lines
+}
+
+const RULES: [&str; 6] = ["--deny-read", "shut", "--deny-write", "shut", "--deny-exec", "shut"];
+
+const SCENARIOS: [&str; 18] = [
+    "read",
+    "how",
+    "steal",
+    "write",
+    "mode",
+    "times",
+    "remove",
+    "rename",
+    "make",
+    "link",
+    "shared",
+    "mapped",
+    "symlinks",
+    "exchanges",
+    "descriptors",
+    "directory",
+    "execute",
+    "unpin",
+];
+
+/// Runs a scenario with rules that are enforced, and shows that it does not reach what they forbid.
+fn try_scenario(user: User, scenario: &str, mechanism: &str, seconds: &str) {
+    let place = place(user);
+    let swaps = place.executable(&program("swaps"));
+    let before = state(&place.at("shut"));
+    let script = format!("exec {} {scenario} {seconds}", swaps.display());
+    let options = [&["--enforce", "--mechanism", mechanism], &RULES[..]].concat();
+    let output = place.record_with(&options, &script);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(said, "kept often\n", "{scenario} {user:?} {mechanism}: {output:?}");
+    assert_eq!(state(&place.at("shut")), before, "{scenario} {user:?} {mechanism}");
+}
+
+#[test]
+fn what_is_judged_is_what_is_used() {
+    for scenario in SCENARIOS {
+        for &user in User::all() {
+            try_scenario(user, scenario, "auto", &seconds("0.3"));
+        }
+    }
+}
+
+#[test]
+fn all_that_protects_is_needed() {
+    for scenario in SCENARIOS {
+        let place = place(User::Current);
+        let output = place.program(program("swaps")).args([scenario, "20"]).output();
+        let said = String::from_utf8_lossy(&output.unwrap().stdout).into_owned();
+        assert_eq!(said, "leaked\n", "{scenario}");
+    }
+}
+
+#[test]
+#[ignore = "slow: each race for a time"]
+fn slow_swaps_reach_nothing() {
+    for scenario in SCENARIOS {
+        for mechanism in ["auto", "stops"] {
+            try_scenario(User::Current, scenario, mechanism, &seconds("60"));
+        }
+    }
+}
+
+#[test]
+fn addresses_are_used_as_judged() {
+    for &user in User::all() {
+        let place = place(user);
+        let [open, shut] = [(); 2].map(|()| TcpListener::bind(("127.0.0.1", 0)).unwrap());
+        let datagrams = UdpSocket::bind(shut.local_addr().unwrap()).unwrap();
+        datagrams.set_nonblocking(true).unwrap();
+        let [open_port, shut_port] = [&open, &shut].map(|socket| socket.local_addr().unwrap().port());
+        let swaps = place.executable(&program("swaps"));
+        std::thread::spawn(move || open.incoming().for_each(drop));
+        for scenario in ["contact", "send"] {
+            let script = format!(
+                "export OPEN_PORT={open_port} SHUT_PORT={shut_port}; exec {} {scenario} {}",
+                swaps.display(),
+                seconds("0.3")
+            );
+            let output = place.record_with(&["--enforce", &format!("--deny-net=:{shut_port}")], &script);
+            assert_eq!(String::from_utf8_lossy(&output.stdout), "kept often\n", "{scenario} {output:?}");
+            std::fs::remove_dir_all(&place.out).unwrap();
+        }
+        assert!(datagrams.recv(&mut [0; 8]).is_err());
+    }
+}
