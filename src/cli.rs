@@ -708,6 +708,9 @@ pub struct Show {
     /// The addresses that sockets were connected or bound to, or sent to
     #[arg(long)]
     pub network: bool,
+    /// The calls that rules refused
+    #[arg(long)]
+    pub refused: bool,
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,

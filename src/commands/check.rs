@@ -237,6 +237,11 @@ fn print(
             writeln!(console, "{word} {}", text::plain(gap))?;
         }
     }
+    let refused = judged.iter().fold(0, |sum: u64, judged| sum.saturating_add(judged.header.refused_calls()));
+    if refused > 0 {
+        let calls = counted(usize::try_from(refused).unwrap_or(usize::MAX), "call was", "calls were");
+        writeln!(console, "{calls} refused when the rules were enforced (show --refused lists them)")?;
+    }
     let count = judged.iter().map(|judged| judged.report.findings.len()).sum();
     let found = match verdict {
         PolicyVerdict::Pass => "nothing is forbidden".to_owned(),
@@ -275,6 +280,9 @@ impl Serialize for CheckJson<'_> {
         object.serialize_entry("findings", &findings)?;
         object.serialize_entry("unknown", &report.unknown)?;
         object.serialize_entry("notes", &report.notes)?;
+        if !header.refused.is_empty() {
+            object.serialize_entry("refused", &header.refused)?;
+        }
         object.end()
     }
 }

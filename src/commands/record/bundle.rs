@@ -19,6 +19,7 @@ use crate::cli;
 use crate::commands::check::judged;
 use crate::commands::exit::Exit;
 use crate::commands::shell::{inner_line, step_line, wanted_line};
+use crate::commands::show::refused_sentence;
 use crate::library::index::PathHashes;
 use crate::library::log::{Changes, working_tree};
 use crate::library::{Entry, ID_LENGTH, Library};
@@ -217,7 +218,10 @@ impl BundleWriter {
         let judged = setup.policy.as_ref().map(|policy| outcome_of(policy, directory.real_path()));
         let facts = Facts { counts: &counts, elapsed, verdict: judged.as_ref().map(|(_, verdict)| *verdict) };
         let report = report::render(setup.report, &header, &facts, &path, directory.real_path());
-        let policy = judged.map(|(outcome, _)| Box::new(outcome));
+        let mut policy = judged.map(|(outcome, _)| Box::new(outcome));
+        if let Some(policy) = &mut policy {
+            policy.findings.extend(refused_sentence(&header));
+        }
         Ok(WrittenBundle { complete: header.complete, notes, report, policy })
     }
 
