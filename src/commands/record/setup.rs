@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use super::recalling::RecallSetup;
 use super::report::Messages;
 use crate::cli::{self, KeepLevel, ReportFormat};
-use crate::commands::check::{compiled, rule_words, search_path};
+use crate::commands::check::{Rules, search_path};
 use crate::commands::config::{self, SessionConfig};
 use crate::commands::exit::Exit;
 use crate::commands::recover::make_way;
@@ -27,6 +27,7 @@ use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::secrets::Secrets;
 use crate::snapshot::{Keep, printable};
 use crate::trace::launch::Program;
+use crate::trace::question::is_recorded;
 use crate::trace::{self, attributes::ProcessAttributes, sys};
 
 /// Everything that is decided before the launch.
@@ -66,6 +67,7 @@ pub struct Setup {
 }
 
 /// Why nothing was started, and the exit that follows from it.
+#[derive(Debug)]
 pub struct SetupError {
     pub exit: Exit,
     pub message: String,
@@ -115,12 +117,37 @@ pub fn program(
 
 /// The rules of what the command may do, if there are any.
 pub fn policy(options: &cli::RecordingOptions) -> Result<Option<CompiledPolicy>, SetupError> {
-    let words = rule_words(&options.rules).map_err(SetupError::ours)?;
-    if words.is_empty() {
+    let rules = rules(options).map_err(SetupError::ours)?;
+    if rules.is_empty() {
         return Ok(None);
     }
-    let policy = compiled(&words, &places_here().map_err(SetupError::ours)?).map_err(SetupError::ours)?;
+    let policy = places_here().and_then(|places| rules.compiled(&places)).map_err(SetupError::ours)?;
     Ok(Some(policy.of_recording()))
+}
+
+/// The rules that hold for a recording: those that were given, and those of the configuration.
+///
+/// # Errors
+/// One sentence, which names the file and the fault.
+fn rules(options: &cli::RecordingOptions) -> Result<Rules, String> {
+    let given = Rules::given(&options.rules)?;
+    // An outer recording has those of the configuration.
+    if is_recorded() { Ok(given) } else { given.with_configured(&workspace_here()) }
+}
+
+/// Whether there are rules of what the command may do.
+///
+/// # Errors
+/// One sentence, which names the file and the fault.
+pub fn has_rules(options: &cli::RecordingOptions) -> Result<bool, String> {
+    rules(options).map(|rules| !rules.is_empty())
+}
+
+/// The root of the project that a recording which is started here is of.
+pub fn workspace_here() -> Vec<u8> {
+    // If that is unknown, so is any file there.
+    let start = start_directory().unwrap_or_default();
+    working_tree(&start).unwrap_or(start)
 }
 
 /// What rules are relative to in a recording that is started here.
