@@ -152,6 +152,9 @@ pub struct RecordingOptions {
     /// What the command may do.
     #[command(flatten)]
     pub rules: PolicyRules,
+    /// Refuse what the rules forbid, before it happens: the call fails with EACCES [default: refuse]
+    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "refuse")]
+    pub enforce: Option<Enforce>,
     /// How system calls are intercepted
     #[arg(
         long,
@@ -169,7 +172,7 @@ pub struct RecordingOptions {
     pub command: Vec<OsString>,
 }
 
-// Rules of what a command may do: what it does nevertheless is reported, never prevented.
+// Rules of what a command may do: what it does nevertheless is reported, and with --enforce prevented.
 #[derive(Debug, Args, Default, Clone, PartialEq)]
 pub struct PolicyRules {
     /// Report every change but those of these paths and what is beneath them: a pattern as in .gitignore, relative to
@@ -217,6 +220,17 @@ impl PolicyRules {
     pub fn is_given(&self) -> bool {
         *self != PolicyRules::default()
     }
+}
+
+/// What follows when the command is about to do what the rules forbid; the stricter the later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Enforce {
+    /// As refuse, also where not all can be enforced; what can't is reported
+    BestEffort,
+    /// The call fails, and the command goes on
+    Refuse,
+    /// The call fails, and everything is ended, as by --timeout
+    End,
 }
 
 /// What to do with processes that outlive the command.
@@ -318,6 +332,12 @@ pub struct Session {
     /// Print nothing but errors
     #[arg(long)]
     pub quiet: bool,
+    /// What the program and its commands may do, with --enforce.
+    #[command(flatten)]
+    pub rules: PolicyRules,
+    /// Refuse what the rules forbid, before it happens: the call fails with EACCES [default: refuse]
+    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "refuse")]
+    pub enforce: Option<Enforce>,
     /// How system calls are intercepted
     #[arg(
         long,

@@ -11,7 +11,7 @@
 //! ```text
 //! main → commands → cli          (src/main.rs, and src/bin/ for agent-snapshot-bash)
 //!        commands → observe → trace
-//!                   observe → git, snapshot
+//!                   observe → git, snapshot, policy
 //!        commands → restore → snapshot → git
 //!        commands → archive → snapshot
 //!        commands → library → snapshot, git
@@ -33,7 +33,8 @@
 //! - [`snapshot`]: the bundle: types, writer, reader, comparison with live files. Knows no tracing.
 //! - [`library`]: the snapshots that `run` makes: where they are, how they are named, listed and deleted. Prints
 //!   nothing.
-//! - [`policy`]: judges a finished recording by rules of what may be written, read and contacted. Prints nothing.
+//! - [`policy`]: rules of what may be written, read, executed and contacted: judges a finished recording, or one use for
+//!   whoever enforces them. Prints nothing.
 //! - [`recall`]: whether a command would see what an earlier run saw, and what that left. Prints nothing, knows no tracing.
 //! - [`restore`]: puts recorded states back, and finds drift. Prints nothing.
 //! - [`tables`]: many recordings as Parquet tables for query engines. Prints nothing.

@@ -10,6 +10,7 @@
 //! - `journal.rs`: what is put on file before a call continues, for the case that everything is killed.
 //! - [`policy`]: which paths are not recorded, and under which rule.
 //! - [`lookups`]: a cache of judged read-only accesses. `mounts.rs`: whether names can be trusted.
+//! - [`enforce`]: the rules of the user that are enforced, and what was refused.
 //! - `network.rs`: the socket addresses that were used.
 //! - [`losses`]: tells at once which bytes or privileges are lost. [`processes`]: the process table. [`warnings`]: gaps and
 //!   notes.
@@ -19,6 +20,7 @@
 mod asks;
 mod calls;
 pub mod capture;
+pub mod enforce;
 pub mod finish;
 mod git_state;
 mod journal;
@@ -37,7 +39,7 @@ pub mod session;
 pub mod warnings;
 
 pub use calls::descriptors::unseen_kind;
-pub use calls::own_program::{identity_of, own_programs};
+pub use calls::own_program::{NAMES as PROGRAMS, identity_of, own_programs};
 pub use calls::{inherited, program};
 pub use mounts::{ServedDevices, ServedWatch};
 pub use recorder::{Events, Options, Recorder};

@@ -27,7 +27,7 @@ use crate::policy::{
     CompiledPolicy, Files, Finding, FindingSubject, PolicyPlaces, PolicyReport, PolicyVerdict, RuleWords,
     judge,
 };
-use crate::snapshot::secrets::{ContentSign, LIMIT, has_sign, recorded_sign};
+use crate::snapshot::secrets::{ContentSign, may_have_sign, recorded_sign};
 use crate::snapshot::source::Contents;
 use crate::snapshot::{BlobOmitted, FileRecord, Header, Present, Snapshot, State, live};
 use text::FindingText;
@@ -36,7 +36,7 @@ pub use words::Rules;
 
 /// Runs `check`.
 pub fn run(args: &PolicyCheck, console: &mut Console) -> VerbResult {
-    let given = Rules::given(&args.rules).map_err(UsageError)?;
+    let given = Rules::given(&args.rules, None).map_err(UsageError)?;
     if let Some(asked) = &args.explain {
         return explain::run(asked.as_encoded_bytes(), &given, args, console);
     }
@@ -173,7 +173,7 @@ impl Files for Live<'_> {
     }
 
     fn has_now(&self, path: &[u8], sign: ContentSign) -> bool {
-        has_now(path, sign)
+        may_have_sign(path, sign)
     }
 
     fn state(&self, path: &[u8]) -> Option<Present> {
@@ -205,18 +205,7 @@ fn may_have(record: &FileRecord, contents: &Contents, sign: ContentSign) -> bool
     if is_withheld(&record.before) || is_withheld(&record.after) {
         return true;
     }
-    recorded_sign(record, contents, sign).unwrap_or_else(|| has_now(&record.path, sign))
-}
-
-/// Whether the live file at a path has what makes it a secret, likewise.
-pub fn has_now(path: &[u8], sign: ContentSign) -> bool {
-    let is_named_so = sign != ContentSign::Key;
-    let has = || {
-        let file = fs::open_regular(path)?;
-        let is_read = is_named_so || file.metadata()?.len() <= LIMIT;
-        if is_read { has_sign(file, sign) } else { Ok(false) }
-    };
-    has().unwrap_or(is_named_so)
+    recorded_sign(record, contents, sign).unwrap_or_else(|| may_have_sign(&record.path, sign))
 }
 
 fn print(

@@ -8,10 +8,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 
-use crate::cli::{duration, size};
+use crate::cli::{Enforce, duration, size};
 use crate::observe::policy::ignore::Environment;
 use crate::recall::store;
 use crate::snapshot::printable;
@@ -52,7 +52,8 @@ pub struct PolicyConfig {
     pub allow_net: Vec<String>,
     pub deny_net: DenyNet,
     pub allow_unix: Vec<String>,
-    pub enforce: Enforcing,
+    #[serde(deserialize_with = "enforce")]
+    pub enforce: Option<Enforce>,
 }
 
 /// `true` is all addresses, as the option without a value.
@@ -80,21 +81,6 @@ impl From<DenyNet> for Vec<String> {
     }
 }
 
-/// Whether rules are enforced, and how; the stricter the later.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(from = "EnforceKey")]
-pub enum Enforcing {
-    /// They are only judged.
-    #[default]
-    No,
-    /// As far as that is possible here.
-    BestEffort,
-    /// What they forbid is refused.
-    Refuse,
-    /// The first refusal ends the command, too.
-    End,
-}
-
 /// The key as it is written: as the option `--enforce`.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "enforce is true, false, \"end\" or \"best-effort\"")]
@@ -110,15 +96,13 @@ enum EnforceWord {
     BestEffort,
 }
 
-impl From<EnforceKey> for Enforcing {
-    fn from(key: EnforceKey) -> Enforcing {
-        match key {
-            EnforceKey::Is(false) => Enforcing::No,
-            EnforceKey::Is(true) => Enforcing::Refuse,
-            EnforceKey::How(EnforceWord::End) => Enforcing::End,
-            EnforceKey::How(EnforceWord::BestEffort) => Enforcing::BestEffort,
-        }
-    }
+fn enforce<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Enforce>, D::Error> {
+    Ok(match EnforceKey::deserialize(deserializer)? {
+        EnforceKey::Is(false) => None,
+        EnforceKey::Is(true) => Some(Enforce::Refuse),
+        EnforceKey::How(EnforceWord::End) => Some(Enforce::End),
+        EnforceKey::How(EnforceWord::BestEffort) => Some(Enforce::BestEffort),
+    })
 }
 
 /// What a session records as steps of their own.

@@ -90,14 +90,14 @@ fn run_program(
     // Before they are changed.
     let recall = recall.map(|request| (request, sys::io_priority().and_then(Inheritance::of_this_process)));
     let attributes = ProcessAttributes::replace();
-    let policy = match setup::policy(&options) {
-        Ok(policy) => policy,
+    let rules = match setup::rules(&options) {
+        Ok(rules) => rules,
         Err(refusal) => {
             messages.say(&refusal.message);
             return refusal.exit;
         }
     };
-    let has_rules = policy.is_some();
+    let has_rules = rules.is_some();
     let unavailable = options.if_unavailable.unwrap_or(match destination {
         Destination::Library | Destination::Session(_) if !has_rules => IfUnavailable::Run,
         // What is not recorded would never be judged.
@@ -127,7 +127,7 @@ fn run_program(
         return execute(&program, messages);
     }
     let recall = recalling.as_ref().map(|recalling| recalling.setup());
-    let (setup, directory) = match set_up(options, program.clone(), policy, recall, &destination, messages) {
+    let (setup, directory) = match set_up(options, program.clone(), rules, recall, &destination, messages) {
         Ok(decided) => decided,
         Err(refusal) if is_optional => return run_unrecorded(&refusal.message, &program, messages),
         Err(refusal) => {
@@ -167,6 +167,10 @@ fn run_program(
                 .filter(|_| done.error.is_none())
                 .and_then(|recalling| recalling.finish(&path, id, messages));
             let failure = report_outcome(&done, strict, messages).or(difference);
+            if done.at_refusal {
+                messages.say("ended at the first refusal (--enforce=end)");
+                return Exit::Failure;
+            }
             failure.unwrap_or_else(|| end_as(end))
         }
         Ending::Detached(end) => {

@@ -20,11 +20,27 @@ const NAME_LENGTH: usize = 8;
 
 /// Runs `session`, whose status is the program's.
 pub fn run(args: Session) -> Exit {
-    let Session { name, keep, all, ignore, no_redact, allow_io_uring, quiet, mechanism, command } = args;
+    let Session {
+        name,
+        keep,
+        all,
+        ignore,
+        no_redact,
+        allow_io_uring,
+        quiet,
+        rules,
+        enforce,
+        mechanism,
+        command,
+    } = args;
     let is_new = name.is_none();
     let name = name.unwrap_or_else(|| random_id()[..NAME_LENGTH].to_owned());
     if name.is_empty() || name.contains('\0') {
         Messages::new(quiet).say("--name needs a name");
+        return Exit::Failure;
+    }
+    if rules.is_given() && enforce.is_none() {
+        Messages::new(quiet).say("session takes rules with --enforce only: check judges its recordings");
         return Exit::Failure;
     }
     let own_state = match Surroundings::of_this_process() {
@@ -50,6 +66,8 @@ pub fn run(args: Session) -> Exit {
         no_redact,
         allow_io_uring,
         quiet,
+        rules,
+        enforce,
         mechanism,
         ..default_options(command)
     };

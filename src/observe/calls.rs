@@ -6,6 +6,7 @@
 //! - `rename.rs`, `exec.rs` (with [`program`], which reads the files that the kernel opens),
 //!   `descriptors.rs`: what those calls need beyond it.
 //! - `overlay.rs`: changes through an overlay that the tree has mounted.
+//! - `enforced.rs`: calls that rules forbid.
 //! - `sockets.rs`: the socket addresses of calls.
 //! - `journal.rs`: what the journal is told of a call.
 //! - `own_program.rs`: calls of our own program, which are not recorded.
@@ -15,6 +16,7 @@ pub mod changes;
 pub mod core_dump;
 pub mod descriptors;
 mod effects;
+mod enforced;
 mod exec;
 pub mod inherited;
 mod journal;

@@ -34,8 +34,8 @@ use super::recording::Recording;
 use super::resolve;
 use crate::git::{HeadBranch, ObservedRepository};
 use crate::snapshot::{
-    BlobOmitted, GitRepository, NetworkUse, PrivateMount, RecordedProcess, Stat, Suppressed, Told,
-    Unrepeatable, Warning, WarningKind,
+    BlobOmitted, GitRepository, NetworkUse, PrivateMount, RecordedProcess, RefusedUse, Stat, Suppressed,
+    Told, Unrepeatable, Warning, WarningKind,
 };
 
 /// What a recording has come to.
@@ -52,6 +52,8 @@ pub struct Recorded<'a> {
     pub repositories: Vec<GitRepository>,
     /// The socket addresses that were used.
     pub network: Vec<NetworkUse>,
+    /// What was refused because of rules.
+    pub refused: Vec<RefusedUse>,
     /// What no record tells, if the recording is to be recalled.
     pub unrepeatable: Unrepeatable,
     /// The processes of the tree.
@@ -219,6 +221,7 @@ impl Recording {
             private_mounts: self.mounts.private(),
             repositories,
             network: self.network.uses(),
+            refused: self.enforcer.as_ref().map(|enforcer| enforcer.refused().to_vec()).unwrap_or_default(),
             unrepeatable: self.unrepeatable.clone(),
             processes: self.processes.all_recorded(),
             blobs,

@@ -13,6 +13,16 @@ use crate::trace::syscalls::{SocketOperation, SocketUse};
 /// How many uses are told apart: a scan of ports must not fill the memory.
 pub const MOST: usize = 10_000;
 
+impl From<SocketOperation> for NetworkOperation {
+    fn from(operation: SocketOperation) -> NetworkOperation {
+        match operation {
+            SocketOperation::Connect => NetworkOperation::Connect,
+            SocketOperation::Bind => NetworkOperation::Bind,
+            SocketOperation::Send => NetworkOperation::Send,
+        }
+    }
+}
+
 /// The addresses that were used so far.
 #[derive(Debug, Default)]
 pub struct Network(BTreeMap<(u32, NetworkOperation, NetworkAddress), Tally>);
@@ -36,13 +46,8 @@ impl Network {
         address: NetworkAddress,
         errno: Option<i32>,
     ) -> Result<(), TooMany> {
-        let operation = match operation {
-            SocketOperation::Connect => NetworkOperation::Connect,
-            SocketOperation::Bind => NetworkOperation::Bind,
-            SocketOperation::Send => NetworkOperation::Send,
-        };
         let is_full = self.0.len() >= MOST;
-        match self.0.entry((process, operation, address)) {
+        match self.0.entry((process, operation.into(), address)) {
             Entry::Occupied(mut known) => {
                 let known = known.get_mut();
                 known.count += 1;

@@ -12,6 +12,7 @@ use super::calls::inherited::InheritedFile;
 use super::calls::own_program::{Yielded, own_programs};
 use super::calls::read_only::StartDirectory;
 use super::capture::Capture;
+use super::enforce::{EnforcedRules, Enforcer};
 use super::finish::Settled;
 use super::git_state::GitStateChanges;
 use super::ledger::Ledger;
@@ -58,6 +59,8 @@ pub struct Options {
     pub recall: bool,
     /// Descriptors from before the launch of which every use is noted, each with what it stands for.
     pub watched: Vec<(u32, Vec<u8>)>,
+    /// The rules that are enforced, if there are any.
+    pub enforced: Option<Arc<EnforcedRules>>,
     /// The filesystems that others served before the tree was started; none if it is started now.
     pub served: Option<ServedDevices>,
 }
@@ -72,6 +75,8 @@ pub trait Events: Send + Sync {
     fn stopped(&self, process: Tid, signal: i32);
     /// A stopped process goes on.
     fn continued(&self, process: Tid);
+    /// A call was refused because of a rule that ends the tree.
+    fn forbidden(&self);
 }
 
 /// The observer of a recording.
@@ -80,6 +85,8 @@ pub struct Recorder {
     state: Mutex<Option<RecorderState>>,
     /// Those of the ledger, to be read without the lock.
     path_changes: Arc<PathChanges>,
+    /// Whether rules are enforced.
+    enforces: bool,
     events: Box<dyn Events>,
 }
 
@@ -110,8 +117,10 @@ impl Recorder {
             secrets,
             recall,
             watched,
+            enforced,
             served,
         } = options;
+        let enforces = enforced.is_some();
         let mut recording = Recording {
             allow_io_uring,
             masks_arguments: secrets.is_some(),
@@ -127,6 +136,7 @@ impl Recorder {
             git_state: GitStateChanges::default(),
             warnings: Warnings::default(),
             network: Network::default(),
+            enforcer: enforced.map(Enforcer::new),
             random_bytes: RandomBytes::default(),
             unrepeatable: Unrepeatable::new(watched.iter().map(|(number, _)| *number).collect()),
             watched,
@@ -137,7 +147,8 @@ impl Recorder {
         // Another recording of the session may have seen it mounted.
         recording.set_served();
         let path_changes = Arc::clone(recording.ledger.in_flight.path_changes());
-        Recorder { path_changes, state: Mutex::new(Some(RecorderState { recording, failure: None })), events }
+        let state = Mutex::new(Some(RecorderState { recording, failure: None }));
+        Recorder { path_changes, state, enforces, events }
     }
 
     fn state(&self) -> MutexGuard<'_, Option<RecorderState>> {
@@ -272,7 +283,23 @@ impl Observer for Recorder {
 
     fn on_entry(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
         let start = StartDirectory::of(caller, call, &self.path_changes);
-        self.guarded(Decision::Continue, |state| state.on_entry(caller, call, start))
+        if !self.enforces {
+            return self.guarded(Decision::Continue, |state| state.on_entry(caller, call, start));
+        }
+        // What can't be judged any more is not made.
+        let failed = match call.decoded.accesses.iter().all(|access| access.asks_only()) {
+            true if call.decoded.sockets.is_empty() => Decision::Continue,
+            _ => Decision::Refuse(Errno(libc::EACCES)),
+        };
+        let (decision, ends_tree) = self.guarded((failed, false), |state| {
+            let decision = state.on_entry(caller, call, start);
+            let ends_tree = state.enforcer.as_ref().is_some_and(Enforcer::is_to_end_tree);
+            (decision, ends_tree)
+        });
+        if ends_tree {
+            self.events.forbidden();
+        }
+        decision
     }
 
     fn on_result(&self, caller: Caller, pending: Pending, result: Option<i64>) {
@@ -384,7 +411,7 @@ impl Recording {
         }
         if call.decoded.is_read_only() {
             if is_own {
-                return Decision::Continue;
+                return self.enforce_own_read(caller, call);
             }
             // A process that was killed while its notification waited has made no call.
             return match self.processes.living_id(caller.tgid) {
@@ -416,6 +443,9 @@ impl Recording {
         call: &SyscallEntry<'_>,
         special: Special,
     ) -> Option<Decision<Pending>> {
+        if let Some(refused) = self.enforce_special(caller, process, call, special) {
+            return Some(refused);
+        }
         let who = caller.tgid;
         match special {
             Special::IoUring if !self.allow_io_uring => {

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::calls::own_program::ProgramIdentity;
+use super::enforce::Enforcer;
 use super::finish::after::Interim;
 use super::git_state::GitStateChanges;
 use super::ledger::Ledger;
@@ -55,6 +56,8 @@ pub struct Recording {
     pub warnings: Warnings,
     /// The socket addresses that were used.
     pub network: Network,
+    /// The rules that are enforced, if there are any.
+    pub enforcer: Option<Enforcer>,
     /// Who asked for random bytes, if the recording is to be recalled.
     pub random_bytes: RandomBytes,
     /// Descriptors from before the launch of which every use is noted, each with what it stands for.
@@ -420,6 +423,12 @@ impl Recording {
         let before = name.before;
         let name = self.ledger.names.add(path, name);
         self.name_inode(before, name, target);
+        if let (Some(enforcer), Some(stat)) = (&mut self.enforcer, stat)
+            && resolve::is_regular(stat)
+            && stat.st_nlink > 1
+        {
+            enforcer.learn(stat, self.ledger.names.path(name), true);
+        }
         name
     }
 

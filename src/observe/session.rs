@@ -31,7 +31,7 @@ use super::calls::own_program::Yielded;
 use super::finish::Settled;
 use super::mounts::{ServedDevices, ServedWatch};
 use super::processes::{ProcessTraits, Rights};
-use super::recorder::{Events, Recorder};
+use super::recorder::Recorder;
 use crate::snapshot::{Exec, SnapshotKind, WarningKind};
 use crate::trace::memory::{ARGV_LIMIT, Memory as _};
 use crate::trace::observer::{Caller, Decision, Errno, Observer, SyscallEntry};
@@ -111,16 +111,6 @@ pub trait SessionEvents: Send + Sync {
     fn stopped(&self, process: Tid, signal: i32);
     /// A stopped process goes on.
     fn continued(&self, process: Tid);
-}
-
-/// Of a step nobody is told when its processes start and end: the session is told.
-pub struct Silent;
-
-impl Events for Silent {
-    fn started(&self, _: Tid) {}
-    fn ended(&self, _: &Recorder, _: Tid, _: End) {}
-    fn stopped(&self, _: Tid, _: i32) {}
-    fn continued(&self, _: Tid) {}
 }
 
 /// Which part a process of the program has.

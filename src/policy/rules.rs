@@ -54,6 +54,12 @@ impl RuleWord {
             RuleWord::AllowUnix => "allow-unix",
         }
     }
+
+    /// The word with the rule that follows it, if that is one that denies.
+    pub fn with(self, text: Option<&[u8]>) -> String {
+        let text = text.map(|text| format!(" {}", String::from_utf8_lossy(text)));
+        format!("{}{}", self.name(), text.unwrap_or_default())
+    }
 }
 
 /// The rules as the user gives them.
@@ -79,6 +85,11 @@ impl RuleWords {
     /// Whether there is no rule.
     pub fn is_empty(&self) -> bool {
         self.0.values().all(Vec::is_empty)
+    }
+
+    /// All rules, each behind its word.
+    pub fn lines(&self) -> Vec<String> {
+        self.0.iter().flat_map(|(word, texts)| texts.iter().map(|text| word.with(Some(text)))).collect()
     }
 }
 
@@ -302,6 +313,32 @@ impl CompiledPolicy {
         self.both().any(|rules| !rules.path_rules(word).is_empty() || !rules.address_rules(word).is_empty())
     }
 
+    /// Whether there is a rule about such uses of paths.
+    pub fn judges(&self, kind: PathUseKind) -> bool {
+        let (allow, deny) = kind.words();
+        self.has(allow) || self.has(deny)
+    }
+
+    /// Whether there is a rule about socket addresses.
+    pub fn judges_addresses(&self) -> bool {
+        [RuleWord::AllowNet, RuleWord::DenyNet, RuleWord::AllowUnix].into_iter().any(|word| self.has(word))
+    }
+
+    /// A rule about such uses of paths, if there is one: the one by which a path is forbidden that can't be named.
+    pub fn first_rule(&self, kind: PathUseKind) -> Option<String> {
+        let (allow, deny) = kind.words();
+        match self.path_rules(deny) {
+            _ if self.has(allow) => Some(allow.with(None)),
+            [rule, ..] => Some(deny.with(Some(&rule.text))),
+            [] => None,
+        }
+    }
+
+    /// The regular files that rules which deny name by a path, by device and inode number when the rules were read.
+    pub fn named_files(&self) -> impl Iterator<Item = (&[u8], (u64, u64))> {
+        self.named.iter().filter_map(|file| Some((file.path.as_slice(), file.state.file_identity()?)))
+    }
+
     /// Whether there is a rule about reading.
     pub fn forbids_reading_any(&self) -> bool {
         self.has(RuleWord::AllowRead) || self.has(RuleWord::DenyRead)
@@ -321,7 +358,7 @@ impl CompiledPolicy {
     }
 
     /// What the rules say of a use of something beneath a directory.
-    pub(super) fn decide_beneath(&self, kind: PathUseKind, directory: &[u8]) -> Decision {
+    pub fn decide_beneath(&self, kind: PathUseKind, directory: &[u8]) -> Decision {
         let (allow, deny) = kind.words();
         let denies = |rule: &&PathRule| rule.paths.may_match_beneath(directory);
         self.decided(allow, deny, denies, |rule| rule.paths.matches_all_beneath(directory))

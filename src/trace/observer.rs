@@ -46,7 +46,7 @@ pub enum Decision<P> {
     MayWait,
     /// It continues, and [`Observer::on_result`] is told its result together with this.
     AwaitResult(P),
-    /// It is skipped and fails with this error. Not for a read-only one.
+    /// It is skipped and fails with this error. A read-only one only where it stops: those that rules may forbid do.
     Refuse(Errno),
     /// It stays at its entry until another one has ended, and is then decoded and decided again from the
     /// start. For one that is overdue this means [`Decision::Continue`].

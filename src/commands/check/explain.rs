@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 
 use super::text::rule;
-use super::{Rules, has_now, places, policy_of, state_of};
+use super::{Rules, places, policy_of, state_of};
 use crate::cli::PolicyCheck;
 use crate::commands::exit::{Exit, UsageError, VerbResult};
 use crate::commands::json;
@@ -17,7 +17,7 @@ use crate::commands::paths::{absolute, quoted, resolved};
 use crate::commands::record::places_here;
 use crate::fs;
 use crate::policy::{AskedAddress, CompiledPolicy, Decision, PathExplanation};
-use crate::snapshot::secrets::ContentSign;
+use crate::snapshot::secrets::{ContentSign, may_have_sign};
 use crate::snapshot::{Snapshot, printable};
 
 /// Runs it for what the user asks about.
@@ -155,7 +155,7 @@ fn of_path(asked: &[u8], policy: &CompiledPolicy, snapshot: Option<&Snapshot>) -
         return Err(UsageError(why).into());
     }
     let path = resolved(&absolute_path(asked)?);
-    let has = |sign: ContentSign| has_now(&path, sign);
+    let has = |sign: ContentSign| may_have_sign(&path, sign);
     let decisions = policy.explain(&path, state_of(&path).as_ref(), snapshot, &has).into_iter();
     let decisions = decisions.map(|explained| {
         let (usage, why) = (explained.kind.name().to_owned(), why(&explained));

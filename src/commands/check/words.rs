@@ -4,8 +4,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use super::compiled;
-use crate::cli::PolicyRules;
-use crate::commands::config::{self, Enforcing, PolicyConfig, load_toml};
+use crate::cli::{Enforce, PolicyRules};
+use crate::commands::config::{self, PolicyConfig, load_toml};
 use crate::policy::{CompiledPolicy, PolicyPlaces, RuleWord, RuleWords};
 use crate::snapshot::printable;
 
@@ -19,8 +19,8 @@ pub struct Rules {
     user_file: PathBuf,
     /// Those of the project, which make the others stricter, and where they are.
     project: Option<(RuleWords, PathBuf)>,
-    /// Whether they are enforced.
-    pub enforcing: Enforcing,
+    /// Whether they are enforced, and how: as the strictest says that tells of it.
+    pub enforce: Option<Enforce>,
 }
 
 impl Rules {
@@ -28,7 +28,7 @@ impl Rules {
     ///
     /// # Errors
     /// One sentence, which names the policy file and the fault.
-    pub fn given(rules: &PolicyRules) -> Result<Rules, String> {
+    pub fn given(rules: &PolicyRules, enforce: Option<Enforce>) -> Result<Rules, String> {
         let file: PolicyConfig = rules.policy.as_deref().map(load_toml).transpose()?.unwrap_or_default();
         let mut words = RuleWords::default();
         for (word, given) in [
@@ -44,9 +44,9 @@ impl Rules {
         ] {
             words.add(word, given.iter().map(|text| text.as_encoded_bytes().to_vec()));
         }
-        let enforcing = file.enforce;
+        let enforce = enforce.max(file.enforce);
         add(&mut words, file);
-        Ok(Rules { given: words, enforcing, ..Rules::default() })
+        Ok(Rules { given: words, enforce, ..Rules::default() })
     }
 
     /// The same, with those of the user's configuration, and of the project whose root is `workspace`.
@@ -55,11 +55,11 @@ impl Rules {
     /// One sentence, which names the file and the fault.
     pub fn with_configured(mut self, workspace: &[u8]) -> Result<Rules, String> {
         let (user, file) = config::policy()?;
-        self.enforcing = self.enforcing.max(user.enforce);
+        self.enforce = self.enforce.max(user.enforce);
         self.user_file = file;
         add(&mut self.user, user);
         if let Some((project, file)) = config::project_policy(workspace)? {
-            self.enforcing = self.enforcing.max(project.enforce);
+            self.enforce = self.enforce.max(project.enforce);
             let mut words = RuleWords::default();
             add(&mut words, project);
             self.project = Some((words, file));
@@ -67,16 +67,23 @@ impl Rules {
         Ok(self)
     }
 
+    fn words(&self) -> impl Iterator<Item = &RuleWords> {
+        [&self.given, &self.user].into_iter().chain(self.project.iter().map(|(words, _)| words))
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        let mut all =
-            [&self.given, &self.user].into_iter().chain(self.project.iter().map(|(words, _)| words));
-        all.all(RuleWords::is_empty)
+        self.words().all(RuleWords::is_empty)
+    }
+
+    /// All of them, each behind its word.
+    pub fn lines(&self) -> Vec<String> {
+        self.words().flat_map(RuleWords::lines).collect()
     }
 
     /// Whether there are any that are enforced.
     pub fn are_enforced(&self) -> bool {
-        self.enforcing > Enforcing::No && !self.is_empty()
+        self.enforce.is_some() && !self.is_empty()
     }
 
     /// The files of the configuration that have some of them.

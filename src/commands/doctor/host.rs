@@ -9,8 +9,9 @@ use super::{Check, calls};
 use crate::agents::error::shown;
 use crate::agents::installed::ProgramCopy;
 use crate::agents::{PROGRAM, Surroundings};
+use crate::cli::Enforce;
 use crate::commands::check::Rules;
-use crate::commands::config::{Config, Enforcing, Limits};
+use crate::commands::config::{Config, Limits};
 use crate::commands::init::{PRIVILEGES, beside_us, running_shell};
 use crate::commands::record::{places_here, workspace_here};
 use crate::commands::shell::is_switched_off;
@@ -154,14 +155,14 @@ fn policy() -> Check {
     }
     let files: Vec<_> = rules.files().map(|file| printable(file.as_os_str().as_encoded_bytes())).collect();
     let files = files.join(" and ");
-    match rules.enforcing {
-        Enforcing::No => Check::note("policy", format!("the rules of {files} are judged, and not enforced"))
+    match rules.enforce {
+        None => Check::note("policy", format!("the rules of {files} are judged, and not enforced"))
             .advise("enforce = true, in [policy] of config.toml"),
-        Enforcing::BestEffort => {
+        Some(Enforce::BestEffort) => {
             Check::fine("policy", format!("the rules of {files} are enforced as far as possible"))
         }
-        Enforcing::Refuse => Check::fine("policy", format!("the rules of {files} are enforced")),
-        Enforcing::End => Check::fine(
+        Some(Enforce::Refuse) => Check::fine("policy", format!("the rules of {files} are enforced")),
+        Some(Enforce::End) => Check::fine(
             "policy",
             format!("the rules of {files} are enforced, and the first refusal ends a command"),
         ),

@@ -53,6 +53,8 @@ pub struct RecordingEnd {
     pub end: End,
     /// Whether `--timeout` ended it.
     pub timed_out: bool,
+    /// Whether the first refusal of a forbidden call ended it.
+    pub at_refusal: bool,
     /// Whether the front was killed.
     pub killed: bool,
     /// When this was found.
@@ -134,6 +136,7 @@ fn with_surroundings(setup: &Setup, header: Header) -> Header {
         working_tree: working_tree(&header.start_cwd),
         home: setup.home.clone(),
         temporary_directory: setup.temporary_directory.clone(),
+        enforcement: setup.enforced.as_ref().map(|enforced| enforced.manifest.clone()),
         ..header
     }
 }
@@ -241,7 +244,8 @@ impl BundleWriter {
                     let files = recorded.files.iter().map(|file| self.adjusted(file));
                     let title = steps::edit_title(&header.start_cwd, files);
                     // Something may have been missed.
-                    let has_gap = recorded.warnings.iter().any(|warning| warning.lost);
+                    let has_gap =
+                        recorded.warnings.iter().any(|warning| warning.lost) || !recorded.refused.is_empty();
                     match title.or_else(|| has_gap.then(|| b"edit".to_vec())) {
                         Some(title) => Header { title: Some(title), ..header },
                         None => return Ok(None),
@@ -265,11 +269,15 @@ impl BundleWriter {
         manifest: File,
         commit: Commit,
         place: Option<SnapshotDir>,
-        RecordingEnd { end, timed_out, killed, at }: RecordingEnd,
+        RecordingEnd { end, timed_out, at_refusal, killed, at }: RecordingEnd,
     ) -> Result<Committed, String> {
         let blobs = recorded.blobs.map_err(|error| self.failed("write blobs.parquet in", &error))?;
         let mut header = Header {
-            exit_status: if timed_out { Exit::TimedOut.status() } else { end.exit_status() },
+            exit_status: match () {
+                () if timed_out => Exit::TimedOut.status(),
+                () if at_refusal => Exit::Failure.status(),
+                () => end.exit_status(),
+            },
             exit_signal: match end {
                 End::Killed { signal, .. } => Some(signal_name(signal)),
                 End::Exited(_) => None,
@@ -285,6 +293,7 @@ impl BundleWriter {
             private_mounts: recorded.private_mounts,
             git_repositories: recorded.repositories,
             network: recorded.network,
+            refused: recorded.refused,
             title: named.title.or_else(|| inner_line(&named.command, &recorded.processes)),
             processes: recorded.processes,
             ..named

@@ -89,6 +89,8 @@ pub struct RecordingOutcome {
     pub error: Option<String>,
     /// Whether `--timeout` ended the process tree.
     pub timed_out: bool,
+    /// Whether the first refusal of a forbidden call ended it.
+    pub at_refusal: bool,
     /// Whether the manifest is complete.
     pub complete: bool,
     /// Messages that are printed with any kind of report.
@@ -114,6 +116,7 @@ impl RecordingOutcome {
         RecordingOutcome {
             error: Some(error),
             timed_out,
+            at_refusal: false,
             complete: false,
             notes: Vec::new(),
             report: String::new(),

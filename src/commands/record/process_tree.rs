@@ -36,6 +36,8 @@ pub struct ProcessTree {
     changed: Condvar,
     /// Whether `--timeout` is ending it.
     pub timed_out: AtomicBool,
+    /// Whether the first refusal of a forbidden call is ending it.
+    at_refusal: AtomicBool,
     /// Whether the recording continues without the front.
     pub detached: AtomicBool,
 }
@@ -63,6 +65,7 @@ impl ProcessTree {
             state: Mutex::default(),
             changed: Condvar::new(),
             timed_out: AtomicBool::new(false),
+            at_refusal: AtomicBool::new(false),
             detached: AtomicBool::new(false),
         }
     }
@@ -134,9 +137,16 @@ impl ProcessTree {
         RecordingEnd {
             end: state.root_end.unwrap_or(End::Exited(Exit::Failure.status())),
             timed_out: self.timed_out.load(Ordering::SeqCst),
+            at_refusal: self.at_refusal.load(Ordering::SeqCst),
             killed: state.killed,
             at: jiff::Timestamp::now(),
         }
+    }
+
+    /// Ends it since a forbidden call was refused.
+    fn end_at_refusal(self: &Arc<Self>) {
+        self.at_refusal.store(true, Ordering::SeqCst);
+        self.end();
     }
 
     /// Sends SIGTERM to every process, and SIGKILL to those that are left after the grace period.
@@ -198,7 +208,9 @@ impl TreeEvents {
     fn process_started(&self, process: Tid) {
         let mut state = self.tree.lock();
         state.living.insert(process);
-        if state.ending && self.tree.timed_out.load(Ordering::Relaxed) {
+        let is_cut_short =
+            || self.tree.timed_out.load(Ordering::Relaxed) || self.tree.at_refusal.load(Ordering::Relaxed);
+        if state.ending && is_cut_short() {
             let _ = sys::kill(process, libc::SIGTERM);
         }
     }
@@ -306,5 +318,26 @@ impl Events for BundleEvents {
 
     fn continued(&self, process: Tid) {
         self.tree.process_continued(process);
+    }
+
+    fn forbidden(&self) {
+        self.tree.tree.end_at_refusal();
+    }
+}
+
+/// What a step of a session tells of its processes: the session is told of them.
+pub struct StepEvents(pub Arc<ProcessTree>);
+
+impl Events for StepEvents {
+    fn started(&self, _: Tid) {}
+
+    fn ended(&self, _: &Recorder, _: Tid, _: End) {}
+
+    fn stopped(&self, _: Tid, _: i32) {}
+
+    fn continued(&self, _: Tid) {}
+
+    fn forbidden(&self) {
+        self.0.end_at_refusal();
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::recalling::RecallSetup;
 use super::report::Messages;
-use crate::cli::{self, KeepLevel, ReportFormat};
+use crate::cli::{self, Enforce, IfUnavailable, KeepLevel, ReportFormat};
 use crate::commands::check::{Rules, search_path};
 use crate::commands::config::{self, SessionConfig};
 use crate::commands::exit::Exit;
@@ -18,6 +18,8 @@ use crate::commands::recover::make_way;
 use crate::library::log::working_tree;
 use crate::library::session::session;
 use crate::library::{self, ID_LENGTH, Library, Place, is_id};
+use crate::observe::PROGRAMS;
+use crate::observe::enforce::EnforcedRules;
 use crate::observe::inherited::Inherited;
 use crate::observe::policy::ignore::{Environment, Ignore};
 use crate::policy::{CompiledPolicy, PolicyPlaces};
@@ -25,7 +27,7 @@ use crate::snapshot::identity::random_id;
 use crate::snapshot::journal::ProcessMark;
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::secrets::Secrets;
-use crate::snapshot::{Keep, printable};
+use crate::snapshot::{Enforcement, EnforcementMode, Keep, printable};
 use crate::trace::launch::Program;
 use crate::trace::question::is_recorded;
 use crate::trace::{self, attributes::ProcessAttributes, sys};
@@ -51,6 +53,8 @@ pub struct Setup {
     pub inherited: Inherited,
     /// The rules of what the command may do, if there are any.
     pub policy: Option<CompiledPolicy>,
+    /// The same, if they are enforced.
+    pub enforced: Option<EnforcedRules>,
     /// What matters if the recording is to be recalled.
     pub recall: Option<RecallSetup>,
     pub report: ReportFormat,
@@ -64,6 +68,13 @@ pub struct Setup {
     pub session: Option<SessionRules>,
     /// The number of the last step of an earlier session of this name.
     pub last_step: u32,
+}
+
+impl Setup {
+    /// Whether a call's paths and addresses must be those that were judged, whatever other threads write there.
+    pub fn pins_arguments(&self) -> bool {
+        self.enforced.is_some()
+    }
 }
 
 /// Why nothing was started, and the exit that follows from it.
@@ -115,22 +126,85 @@ pub fn program(
     Ok(Program { path: c_string(path.as_os_str())?, argv, attributes })
 }
 
+/// The rules of what the command may do.
+#[derive(Debug)]
+pub struct UserRules {
+    /// What they mean here.
+    pub policy: CompiledPolicy,
+    /// The same, if they are to be enforced.
+    pub enforced: Option<EnforcedRules>,
+}
+
 /// The rules of what the command may do, if there are any.
-pub fn policy(options: &cli::RecordingOptions) -> Result<Option<CompiledPolicy>, SetupError> {
-    let rules = rules(options).map_err(SetupError::ours)?;
+pub fn rules(options: &cli::RecordingOptions) -> Result<Option<UserRules>, SetupError> {
+    let rules = rules_here(options).map_err(SetupError::ours)?;
+    if options.enforce.is_some() && rules.is_empty() {
+        return Err(SetupError::ours("--enforce needs a rule, such as --deny-read @secrets"));
+    }
     if rules.is_empty() {
         return Ok(None);
     }
-    let policy = places_here().and_then(|places| rules.compiled(&places)).map_err(SetupError::ours)?;
-    Ok(Some(policy.of_recording()))
+    if let Some(why) = rules.enforce.and_then(|_| why_not_enforced(options)) {
+        let what = if options.enforce.is_some() { "--enforce" } else { "enforce, in the configuration," };
+        return Err(SetupError::ours(format!("{what} can't be combined with {why}")));
+    }
+    let places = places_here().map_err(SetupError::ours)?;
+    let policy = rules.compiled(&places).map_err(SetupError::ours)?.of_recording();
+    let enforced = rules.enforce.map(|enforce| EnforcedRules {
+        policy: policy.clone(),
+        protected: protected(options, &places),
+        manifest: Enforcement {
+            mode: match enforce {
+                Enforce::End => EnforcementMode::End,
+                Enforce::Refuse | Enforce::BestEffort => EnforcementMode::Refuse,
+            },
+            rules: rules.lines(),
+            limits: Vec::new(),
+        },
+    });
+    Ok(Some(UserRules { policy, enforced }))
+}
+
+/// The option with which rules can't be enforced, and why.
+fn why_not_enforced(options: &cli::RecordingOptions) -> Option<&'static str> {
+    match options {
+        _ if options.allow_io_uring => Some("--allow-io-uring, whose operations are not seen"),
+        _ if options.if_unavailable == Some(IfUnavailable::Run) => {
+            Some("--if-unavailable run: what is not recorded is not refused")
+        }
+        _ => None,
+    }
+}
+
+/// What the command may not change while rules are enforced: the rules, the configuration, and our programs.
+fn protected(options: &cli::RecordingOptions, places: &PolicyPlaces) -> Vec<Vec<u8>> {
+    let environment = Environment::from_process(&places.start);
+    let exe = std::fs::read_link("/proc/self/exe").ok();
+    let programs = exe.iter().flat_map(|exe| PROGRAMS.map(|name| exe.with_file_name(name)));
+    let of_project = [places.workspace(), &places.start];
+    let of_project = of_project.map(|place| PathBuf::from(OsStr::from_bytes(place)).join(config::PROJECT));
+    let files = options.rules.policy.clone().into_iter().chain(config::path(&environment));
+    let paths = files.chain(exe.clone()).chain(programs).chain(of_project);
+    // As the paths of calls, without a symlink on the way; also one that is not there yet.
+    let real = paths.map(|path| {
+        let absolute = std::path::absolute(&path).unwrap_or(path);
+        let directory = absolute.parent().and_then(|parent| parent.canonicalize().ok());
+        let beside = directory.zip(absolute.file_name()).map(|(directory, name)| directory.join(name));
+        let real = absolute.canonicalize().ok().or(beside).unwrap_or(absolute);
+        real.into_os_string().into_vec()
+    });
+    let mut real: Vec<_> = real.collect();
+    real.sort_unstable();
+    real.dedup();
+    real
 }
 
 /// The rules that hold for a recording: those that were given, and those of the configuration.
 ///
 /// # Errors
 /// One sentence, which names the file and the fault.
-fn rules(options: &cli::RecordingOptions) -> Result<Rules, String> {
-    let given = Rules::given(&options.rules)?;
+fn rules_here(options: &cli::RecordingOptions) -> Result<Rules, String> {
+    let given = Rules::given(&options.rules, options.enforce)?;
     // An outer recording has those of the configuration.
     if is_recorded() { Ok(given) } else { given.with_configured(&workspace_here()) }
 }
@@ -140,7 +214,7 @@ fn rules(options: &cli::RecordingOptions) -> Result<Rules, String> {
 /// # Errors
 /// One sentence, which names the file and the fault.
 pub fn has_rules(options: &cli::RecordingOptions) -> Result<bool, String> {
-    rules(options).map(|rules| !rules.is_empty())
+    rules_here(options).map(|rules| !rules.is_empty())
 }
 
 /// The root of the project that a recording which is started here is of.
@@ -179,11 +253,13 @@ pub fn start_directory() -> Result<Vec<u8>, SetupError> {
 pub fn set_up(
     mut options: cli::RecordingOptions,
     program: Program,
-    policy: Option<CompiledPolicy>,
+    rules: Option<UserRules>,
     recall: Option<RecallSetup>,
     destination: &Destination,
     messages: &Messages,
 ) -> Result<(Setup, SnapshotDir), SetupError> {
+    let (policy, enforced) = rules.map(|rules| (rules.policy, rules.enforced)).unzip();
+    let enforced = enforced.flatten();
     let mut inherited = Inherited::of_this_process();
     if recall.is_some() {
         // The command gets pipes in their place.
@@ -257,6 +333,7 @@ pub fn set_up(
         ignore,
         inherited,
         policy,
+        enforced,
         recall,
         report,
         shell_config,

@@ -17,7 +17,7 @@ use super::control::ControlThread;
 use super::descriptors;
 use super::held::{self, Duplicates};
 use super::journal;
-use super::process_tree::{ProcessTree, TreeEvents};
+use super::process_tree::{ProcessTree, StepEvents, TreeEvents};
 use super::pruning;
 use super::report::Messages;
 use super::setup::Setup;
@@ -29,7 +29,7 @@ use crate::commands::recover::{lock, not_recovered};
 use crate::commands::shell::{Shell, shell_of};
 use crate::library::{ID_LENGTH, Library};
 use crate::observe::losses::Losses;
-use crate::observe::session::{Beginning, Launch, Session, Silent, Step, Steps};
+use crate::observe::session::{Beginning, Launch, Session, Step, Steps};
 use crate::observe::{Recorder, ServedDevices, ServedWatch};
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::layout::SnapshotDir;
@@ -73,6 +73,7 @@ pub fn record(
         counts: Mutex::default(),
         mount_points: Arc::default(),
         setup: Arc::clone(&setup),
+        tree: Arc::clone(&tree),
     });
     let events = TreeEvents::new(Arc::clone(&tree), Arc::clone(channel), front);
     let steps = Box::new(SessionSteps(Arc::clone(&state)));
@@ -110,6 +111,7 @@ pub fn record(
     let done = RecordingOutcome {
         error: None,
         timed_out: false,
+        at_refusal: tree.ending().at_refusal,
         complete: true,
         notes: messages,
         report,
@@ -123,6 +125,7 @@ pub fn record(
 /// What the steps of a session share.
 struct SessionState {
     setup: Arc<Setup>,
+    tree: Arc<ProcessTree>,
     duplicates: Arc<Duplicates>,
     served: ServedDevices,
     next: Mutex<Next>,
@@ -181,7 +184,13 @@ impl SessionState {
         let holder = Box::new(self.duplicates.of_recording(number));
         let journaled = journal::start(&self.setup, &directory, &header, holder, losses)?;
         let served = Some(self.served.clone());
-        let recorder = recorder_of(&self.setup, &directory, journaled, served, Box::new(Silent));
+        let recorder = recorder_of(
+            &self.setup,
+            &directory,
+            journaled,
+            served,
+            Box::new(StepEvents(Arc::clone(&self.tree))),
+        );
         let bundle = BundleWriter::new(&self.setup, header, Arc::clone(&directory));
         let bundle = bundle.with_mount_points(Arc::clone(&self.mount_points));
         Ok(Arc::new(SessionStep {
@@ -280,6 +289,7 @@ impl Step for SessionStep {
         let ending = RecordingEnd {
             end: end.unwrap_or(End::Exited(0)),
             timed_out: false,
+            at_refusal: false,
             killed: false,
             at: jiff::Timestamp::now(),
         };

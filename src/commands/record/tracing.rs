@@ -155,14 +155,14 @@ fn record(
     }
     tree.wait_for_front();
     let ending = tree.ending();
-    let timed_out = ending.timed_out;
+    let (timed_out, at_refusal) = (ending.timed_out, ending.at_refusal);
     let named = directory.real_path().display().to_string();
     if let Some(survivors) = tree.survivors_ended() {
         recorder.note(WarningKind::Survivors, &survivors);
     }
     let done = match bundle.write(&setup, &recorder, manifest, ending, elapsed) {
         Ok(WrittenBundle { complete, notes, report, policy }) => {
-            RecordingOutcome { error: None, timed_out, complete, notes, report, policy }
+            RecordingOutcome { error: None, timed_out, at_refusal, complete, notes, report, policy }
         }
         Err(error) => {
             let error = format!("{error}; agent-snapshot recover {named} makes one of what was changed");
@@ -234,6 +234,8 @@ where
     launched.release().map_err(failed("start the command"))?;
     released();
     let watched = setup.recall.as_ref().map(|recall| recall.numbers());
+    // enforcement: the owner connects this
+    let _pins_arguments = setup.pins_arguments();
     let tracer = Tracer::new(launched.command, launched.interception, &shared, &**observer);
     match &watched {
         Some(descriptors) => tracer.watch(descriptors).run(),
@@ -323,6 +325,13 @@ pub fn recorder_of(
         secrets: setup.secrets.clone(),
         recall: setup.recall.is_some(),
         watched: setup.recall.as_ref().map(|recall| recall.descriptors.clone()).unwrap_or_default(),
+        enforced: setup.enforced.clone().map(|mut enforced| {
+            // The library is protected as a whole.
+            if setup.library.is_none() {
+                enforced.protected.push(directory.real_path().as_os_str().as_encoded_bytes().to_vec());
+            }
+            Arc::new(enforced)
+        }),
         served,
     };
     let own = OwnDirectories {

@@ -25,7 +25,7 @@ use crate::observe::resolve::{self, Resolved, Unresolved};
 use crate::snapshot::{BlobOmitted, NetworkAddress, WarningKind};
 use crate::trace::observer::{Caller, Decision, Errno, SyscallEntry};
 use crate::trace::sys::Tid;
-use crate::trace::syscalls::{Access, DecodedSyscall, Effect, SocketOperation, Special};
+use crate::trace::syscalls::{Access, DecodedSyscall, Effect, OpenFlags, SocketOperation, Special};
 
 /// What is kept of a call from its entry to its result.
 #[derive(Debug)]
@@ -39,6 +39,8 @@ pub struct Pending {
     name: &'static str,
     /// An open for reading whose path another thread may have rewritten: the file may be another one.
     opens: bool,
+    /// An open of what rules may forbid.
+    enforced: Option<OpenFlags>,
     /// What a call of our own program does.
     own: Option<Box<OwnCall>>,
     /// Its place among the calls in flight, where others may have to wait for it.
@@ -64,6 +66,17 @@ impl Pending {
         Pending { opens: true, ..Pending::without_paths(name, None, call) }
     }
 
+    /// For a read-only call whose paths must lead to what was judged at its entry, since rules are enforced; `opens` if
+    /// another thread may rewrite its path.
+    pub fn of_enforced_call(
+        name: &'static str,
+        call: CallId,
+        opens: bool,
+        enforced: Option<OpenFlags>,
+    ) -> Pending {
+        Pending { opens, enforced, ..Pending::without_paths(name, None, call) }
+    }
+
     /// Of a call of our own program, of whose paths nothing is recorded.
     pub fn of_own_call(name: &'static str, special: Option<Special>, call: CallId, own: OwnCall) -> Pending {
         Pending { own: Some(Box::new(own)), ..Pending::without_paths(name, special, call) }
@@ -72,7 +85,8 @@ impl Pending {
     fn without_paths(name: &'static str, special: Option<Special>, call: CallId) -> Pending {
         let (parts, private) = (SmallVec::new(), SmallVec::new());
         let (exec, own, mount_point, bound) = (None, None, None, None);
-        Pending { parts, private, exec, special, name, opens: false, own, call, mount_point, bound }
+        let (opens, enforced) = (false, None);
+        Pending { parts, private, exec, special, name, opens, enforced, own, call, mount_point, bound }
     }
 }
 
@@ -85,9 +99,9 @@ pub struct Announcement {
     /// The names that it walks and changes.
     pub footprint: Footprint,
     /// It may wait for something outside.
-    waits: bool,
+    pub waits: bool,
     /// A path may have led nowhere only because of a call in flight.
-    doubtful: bool,
+    pub doubtful: bool,
 }
 
 /// Bytes that a call may destroy and that can't be kept.
@@ -131,7 +145,15 @@ impl Recording {
             if !footprint.walked.is_empty() {
                 self.warn_overtaken(process, &footprint);
             }
+            // Where it leads is not known.
+            if self.enforcer.is_some() {
+                return Decision::Refuse(Errno(libc::EACCES));
+            }
         }
+        if let Some(errno) = self.enforce(caller, call, &located) {
+            return Decision::Refuse(errno);
+        }
+        self.learn_names(&located);
         if unmounts(call.decoded) {
             self.byte_store.capture.release_files();
         }
@@ -171,13 +193,16 @@ impl Recording {
             }
         }
         self.prepare_moves(&mut parts);
+        if let Some(errno) = self.enforce_beneath(caller, &parts) {
+            self.release_parts(parts);
+            return Decision::Refuse(errno);
+        }
         let loss = loss.or_else(|| {
             parts.iter().find_map(|part| Some(Loss { path: part.path.clone(), reason: part.loss? }))
         });
         if let Some(loss) = loss {
             return self.refuse(process, call, parts, &loss);
         }
-        self.journal_call(process, &parts);
         let exec = match parts.first() {
             Some(part) if part.effect == Effect::Execute => {
                 Some((part.path.clone(), fs::open_regular(&part.path).ok()))
@@ -186,6 +211,11 @@ impl Recording {
         };
         let exec = exec
             .map(|(exe, file)| Box::new(self.prepare_exec(caller, call.decoded, &call.memory, exe, file)));
+        if let Some(errno) = exec.as_ref().and_then(|exec| self.enforce_interpreters(caller, exec)) {
+            self.release_parts(parts);
+            return Decision::Refuse(errno);
+        }
+        self.journal_call(process, &parts);
         let mut bound = call.decoded.sockets.first().and_then(network::address_of);
         if let (Some(NetworkAddress::Unix(name)), Some(part)) = (&mut bound, parts.first()) {
             name.clone_from(&part.path);
@@ -218,6 +248,7 @@ impl Recording {
             |access: &Access| matches!(access.effect, Effect::Open(open) if open.is_read_only() && open.read);
         let opens =
             self.processes.traits(caller.tgid).shares_paths() && call.decoded.accesses.iter().any(reads);
+        let enforced = self.enforcer.as_ref().and_then(|_| opening(call.decoded));
         // Nobody waits for a call that may wait for something outside.
         let footprint = if waits { Footprint::default() } else { footprint };
         let id = self.ledger.in_flight.begin(footprint, moves);
@@ -230,6 +261,7 @@ impl Recording {
             special,
             name,
             opens,
+            enforced,
             own,
             call,
             mount_point,
@@ -373,8 +405,24 @@ impl Recording {
     /// Records what a call did, now that its result is known; none where its thread died in it.
     pub fn conclude(&mut self, caller: Caller, pending: Pending, result: Option<i64>) {
         let process = self.processes.id(caller.tgid);
-        let Pending { mut parts, private, exec, special, name, opens, own, call, mount_point, bound } =
-            pending;
+        let Pending {
+            mut parts,
+            private,
+            exec,
+            special,
+            name,
+            opens,
+            enforced,
+            own,
+            call,
+            mount_point,
+            bound,
+        } = pending;
+        if let (Some(open), Some(fd)) = (enforced, result.and_then(|result| i32::try_from(result).ok()))
+            && fd >= 0
+        {
+            self.enforce_opened(caller, process, open, fd);
+        }
         if let Some(address) = bound {
             let error = result.filter(|result| *result < 0).and_then(|result| i32::try_from(-result).ok());
             self.note_socket_use(process, SocketOperation::Bind, address, error);
@@ -406,6 +454,7 @@ impl Recording {
             Judgement::Done => {
                 for part in &parts {
                     self.cross(process, &part.crossed);
+                    self.learn_result(part);
                 }
                 for (mount, moves) in private {
                     self.mounts.private_changed(mount);
@@ -548,6 +597,7 @@ impl Recording {
         self.not_decoded(caller, process, special, name, Some(0));
         if let Some(exec) = &mut exec {
             self.find_what_runs(caller, exec);
+            self.enforce_executed(caller, process, exec);
         }
         if !exec.as_ref().is_some_and(|exec| self.keeps_credentials(caller, &parts, exec)) {
             self.compare_credentials(caller);
@@ -611,6 +661,14 @@ fn is_known_by_result(special: Special) -> bool {
         | Special::Listen { .. }
         | Special::Landlock => false,
     }
+}
+
+/// How a call opens something, if it does.
+pub fn opening(decoded: &DecodedSyscall) -> Option<OpenFlags> {
+    decoded.accesses.iter().find_map(|access| match access.effect {
+        Effect::Open(open) if !open.path_only => Some(open),
+        _ => None,
+    })
 }
 
 /// Whether a call may be refused where a file of a mount is open.

@@ -25,7 +25,7 @@ use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, Effect, Special};
 
 /// The file names of our programs, which are installed into one directory.
-const NAMES: [&str; 2] = ["agent-snapshot", "agent-snapshot-bash"];
+pub const NAMES: [&str; 2] = ["agent-snapshot", "agent-snapshot-bash"];
 
 /// What a program is recognised by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,6 +125,9 @@ impl Recording {
         let footprint = self.announcement(caller, &located).footprint;
         if self.ledger.in_flight.conflicts(&footprint) && !call.overdue {
             return Decision::Postpone;
+        }
+        if let Some(errno) = self.enforce(caller, call, &located) {
+            return Decision::Refuse(errno);
         }
         let is_first = self.processes.traits(caller.tgid).own_program == OwnProgram::Runs;
         if is_first || self.have_changed(&located) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD};
 
-use super::changes::Pending;
+use super::changes::{Announcement, Pending, opening};
 use super::effects::meaning;
 use crate::fs::FileStat;
 use crate::observe::ledger::ids::{NameId, ProcessId};
@@ -18,8 +18,9 @@ use crate::observe::processes::Rights;
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve::view::{self, Unseen};
 use crate::observe::resolve::{self, Resolved, Unresolved};
+use crate::policy::PathUseKind;
 use crate::snapshot::{Look, Operation, Operations};
-use crate::trace::observer::{Caller, Decision, SyscallEntry};
+use crate::trace::observer::{Caller, Decision, Errno, SyscallEntry};
 use crate::trace::syscalls::{Access, Effect, FileRef};
 
 /// What the judgement of a read-only access has come to.
@@ -94,6 +95,10 @@ impl Recording {
                 decision => return decision,
             }
         }
+        let enforced = match self.enforce_read_only(caller, call) {
+            Ok(enforced) => enforced,
+            Err(decision) => return decision,
+        };
         let mut may_wait = false;
         let mut footprint = Footprint::default();
         for access in &call.decoded.accesses {
@@ -106,13 +111,60 @@ impl Recording {
         if !call.decoded.sockets.is_empty() {
             self.use_sockets(caller, process, call.decoded);
         }
-        if may_wait {
+        if let Some(mut enforced) = enforced {
+            // Nobody waits for a call that may wait for something outside.
+            if may_wait {
+                enforced = Footprint::default();
+            }
+            let id = self.ledger.in_flight.begin(enforced, false);
+            let opens = reads && traits.shares_paths();
+            let open = opening(call.decoded);
+            Decision::AwaitResult(Pending::of_enforced_call(call.name, id, opens, open))
+        } else if may_wait {
             Decision::MayWait
         } else if reads && traits.shares_paths() {
             let id = self.ledger.in_flight.begin(footprint, false);
             Decision::AwaitResult(Pending::of_read_only_open(call.name, id))
         } else {
             Decision::Continue
+        }
+    }
+
+    /// Refuses a read-only call, if rules forbid it, or postpones it; otherwise, what it walks if it uses anything that
+    /// rules are about, so that nobody changes that before the call is made.
+    fn enforce_read_only(
+        &mut self,
+        caller: Caller,
+        call: &SyscallEntry<'_>,
+    ) -> Result<Option<Footprint>, Decision<Pending>> {
+        let Some(enforcer) = &self.enforcer else { return Ok(None) };
+        let reads = opening(call.decoded).is_some() && enforcer.judges(PathUseKind::Read);
+        if !reads && !(enforcer.judges_addresses() && !call.decoded.sockets.is_empty()) {
+            return Ok(None);
+        }
+        let located = self.locate_all(caller, call);
+        let Announcement { footprint, doubtful, .. } = self.announcement(caller, &located);
+        if doubtful || self.ledger.in_flight.conflicts(&footprint) {
+            return Err(match call.overdue {
+                true => Decision::Refuse(Errno(libc::EACCES)),
+                false => Decision::Postpone,
+            });
+        }
+        match self.enforce(caller, call, &located) {
+            Some(errno) => Err(Decision::Refuse(errno)),
+            None => Ok((!footprint.walked.is_empty()).then_some(footprint)),
+        }
+    }
+
+    /// Decides about a read-only call of our own program, of which nothing is recorded.
+    pub fn enforce_own_read(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
+        match self.enforce_read_only(caller, call) {
+            Ok(None) => Decision::Continue,
+            Ok(Some(footprint)) => {
+                let id = self.ledger.in_flight.begin(footprint, false);
+                Decision::AwaitResult(Pending::of_enforced_call(call.name, id, false, opening(call.decoded)))
+            }
+            Err(decision) => decision,
         }
     }
 

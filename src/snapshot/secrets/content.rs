@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use gix::bstr::ByteSlice as _;
 
 use super::words::mask_text;
+use crate::fs::open_regular;
 
 /// A file that has a secret in it because of its content is not longer, unless its name says more.
 pub const LIMIT: u64 = 64 << 10;
@@ -88,6 +89,18 @@ pub fn has_sign(content: impl io::Read, sign: ContentSign) -> io::Result<bool> {
     let most = if sign == ContentSign::KeyMarker { u64::MAX } else { LIMIT + 1 };
     io::copy(&mut content.take(most), &mut finder)?;
     Ok(finder.has_found())
+}
+
+/// Whether the file that is at a path now has such a sign. If it can't be read, that is so of a file whose name says that it
+/// may.
+pub fn may_have_sign(path: &[u8], sign: ContentSign) -> bool {
+    let is_named_so = sign != ContentSign::Key;
+    let has = || {
+        let file = open_regular(path)?;
+        let is_read = is_named_so || file.metadata()?.len() <= LIMIT;
+        if is_read { has_sign(file, sign) } else { Ok(false) }
+    };
+    has().unwrap_or(is_named_so)
 }
 
 /// Whether there is a private key: not only the words of its first line, as in a program that looks for them.

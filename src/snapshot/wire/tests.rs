@@ -399,7 +399,6 @@ const OPTIONAL: &[(&str, &[&str])] = &[
     ("read", &["beneath"]),
     ("changes", &["beneath"]),
     ("network", &["errno"]),
-    ("refused", &["through"]),
     ("git_repositories", &["branch", "dirty", "head_after", "branch_after"]),
     (
         "processes",

@@ -249,6 +249,11 @@ impl DecodedSyscall {
 }
 
 impl Access {
+    /// Whether it only asks for what is there, and opens nothing.
+    pub fn asks_only(&self) -> bool {
+        matches!(self.effect, Effect::Query | Effect::Stat | Effect::Ask(_))
+    }
+
     /// Whether this access is read-only; see [`DecodedSyscall::is_read_only`].
     pub fn is_read_only(&self) -> bool {
         match self.effect {

@@ -1,0 +1,612 @@
+//! Calls that rules forbid: they are refused at their entry, before anything of them has happened.
+//!
+//! A call that the kernel refuses anyway is left to it, so that its error is the one that the command gets alone.
+//! Neighbours: `changes.rs` and `read_only.rs` ask here once the places of a call are known, `enforce.rs` has the rules.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
+use rustix::fs::{Access as Permission, AtFlags, CWD};
+use smallvec::SmallVec;
+
+use super::changes::{Located, Pending, name_of};
+use super::effects::meaning;
+use super::exec::PendingExec;
+use super::part::Part;
+use super::sockets::address_to_listen_at;
+use crate::fs::{self, FileStat, parent_of};
+use crate::observe::enforce::{Forbidden, Use};
+use crate::observe::ledger::ids::ProcessId;
+use crate::observe::network::{self, MOST};
+use crate::observe::policy::Exclusion;
+use crate::observe::processes::{OwnProgram, Rights};
+use crate::observe::recording::Recording;
+use crate::observe::resolve::view::Unseen;
+use crate::observe::resolve::{self, Resolved, Unresolved};
+use crate::policy::PathUseKind;
+use crate::snapshot::{
+    NetworkAddress, NetworkOperation, NetworkUse, Operation, Operations, RefusedSubject, WarningKind,
+};
+use crate::trace::observer::{Caller, Decision, Errno, SyscallEntry};
+use crate::trace::sys;
+use crate::trace::syscalls::{Access, Effect, FileRef, OpenFlags, SocketOperation, Special};
+
+/// One way in which a call is about to use a place.
+#[derive(Debug, Clone, Copy)]
+struct Way {
+    kind: PathUseKind,
+    operation: Operation,
+    /// Whether the file is used, by whatever name, and not the name.
+    is_of_file: bool,
+    denied_only: bool,
+}
+
+impl Way {
+    fn new(kind: PathUseKind, operation: Operation) -> Way {
+        Way { kind, operation, is_of_file: true, denied_only: false }
+    }
+
+    /// Of a name, at which something else may be afterwards.
+    fn of_name(self) -> Way {
+        Way { is_of_file: false, ..self }
+    }
+}
+
+/// What a call with an effect does that rules may be about, where `stat` is.
+fn ways(effect: Effect, stat: Option<&FileStat>) -> SmallVec<[Way; 2]> {
+    let mut ways = SmallVec::new();
+    if effect == Effect::HardLinkFrom {
+        ways.push(Way { denied_only: true, ..Way::new(PathUseKind::Write, Operation::Metadata) });
+        return ways;
+    }
+    let meaning = meaning(effect, stat);
+    let changes = meaning.operations.intersection(Operations::CHANGES);
+    let passes = |stat: &FileStat| {
+        matches!(stat.st_mode & libc::S_IFMT, libc::S_IFCHR | libc::S_IFIFO | libc::S_IFSOCK)
+    };
+    // What goes into a terminal, a pipe or /dev/null changes no file.
+    let is_passed_through = matches!(effect, Effect::Open(_)) && stat.is_some_and(passes);
+    if let Some(operation) = changes.iter().next()
+        && !is_passed_through
+    {
+        let way = Way::new(PathUseKind::Write, operation);
+        ways.push(if meaning.changes_name { way.of_name() } else { way });
+    }
+    if effect == Effect::Execute {
+        ways.push(Way::new(PathUseKind::Read, Operation::Execute));
+        ways.push(Way::new(PathUseKind::Execute, Operation::Execute));
+    } else if meaning.operations.contains(Operation::Read) {
+        ways.push(Way::new(PathUseKind::Read, Operation::Read));
+    } else if meaning.operations.contains(Operation::Directory) {
+        ways.push(Way::new(PathUseKind::Read, Operation::Directory));
+    }
+    ways
+}
+
+/// The same where it is not known what is there.
+fn ways_in_the_dark(effect: Effect) -> SmallVec<[Way; 2]> {
+    match effect {
+        Effect::Open(open) => {
+            let reads = open.read && !open.path_only;
+            let read = reads.then(|| Way::new(PathUseKind::Read, Operation::Read));
+            let writes = !open.is_read_only();
+            let write = writes.then(|| Way::new(PathUseKind::Write, Operation::Write));
+            read.into_iter().chain(write).collect()
+        }
+        effect => ways(effect, None),
+    }
+}
+
+/// What was forbidden of a call: what it is about, and the rule.
+type Refusals = SmallVec<[(RefusedSubject, String); 2]>;
+
+impl Recording {
+    /// Refuses a call, if the rules that are enforced forbid any of it; all that they forbid is noted.
+    pub fn enforce(
+        &mut self,
+        caller: Caller,
+        call: &SyscallEntry<'_>,
+        located: &[Located<'_>],
+    ) -> Option<Errno> {
+        self.enforcer.as_ref()?;
+        let mut refusals = Refusals::new();
+        if !fails_anyway(located) {
+            for (access, place) in located {
+                self.judge_place(caller, access, place, &mut refusals);
+            }
+        }
+        // Another thread may be about to change the permissions: the call is not left to the kernel.
+        if !refusals.is_empty()
+            && let Some(errno) = self.denied_by_permissions(caller, located)
+        {
+            return Some(errno);
+        }
+        let mut errno = libc::EACCES;
+        let process = self.processes.id(caller.tgid);
+        let mut places = located.iter();
+        for used in &call.decoded.sockets {
+            let Some(mut address) = network::address_of(used) else { continue };
+            let mut is_absent = false;
+            // The paths of a call are those of its addresses, in the same order.
+            if let NetworkAddress::Unix(name) = &mut address
+                && !name.starts_with(b"\0")
+                && let Some((_, place)) = places.next()
+            {
+                is_absent = place.as_ref().is_ok_and(|place| place.stat.is_none());
+                *name = name_of(place).unwrap_or_else(|| std::mem::take(name));
+            }
+            if self.judge_address(process, used.operation, address, &mut refusals)
+                && is_absent
+                && used.operation != SocketOperation::Bind
+            {
+                // As the kernel answers.
+                errno = libc::ENOENT;
+            }
+        }
+        if let Some(Special::Listen { fd }) = call.decoded.special
+            && let Some(address) = address_to_listen_at(caller, fd)
+        {
+            self.judge_address(process, SocketOperation::Bind, address, &mut refusals);
+        }
+        self.refuse_all(process, refusals).then_some(Errno(errno))
+    }
+
+    /// Refuses an execve, if rules forbid an interpreter that the kernel runs the program by.
+    pub fn enforce_interpreters(&mut self, caller: Caller, exec: &PendingExec) -> Option<Errno> {
+        self.enforcer.as_ref()?;
+        let mut refusals = Refusals::new();
+        let of_scripts = exec.of_scripts().len();
+        for (at, interpreter) in exec.interpreters.iter().enumerate() {
+            for way in ways(Effect::Execute, None) {
+                // A recording takes the loader of a program for none.
+                if way.kind == PathUseKind::Read || at < of_scripts {
+                    let stat = interpreter.stat.as_ref();
+                    self.judge_path(caller, way, &interpreter.path, stat, false, &mut refusals);
+                }
+            }
+        }
+        let process = self.processes.id(caller.tgid);
+        self.refuse_all(process, refusals).then_some(Errno(libc::EACCES))
+    }
+
+    /// Refuses a rename, if rules forbid what it does to the paths beneath a directory; learns the names of what moves.
+    pub fn enforce_beneath(&mut self, caller: Caller, parts: &[Part]) -> Option<Errno> {
+        self.enforcer.as_ref()?;
+        let mut refusals = Refusals::new();
+        for (part, other) in parts.iter().zip(parts.iter().rev()) {
+            for moved in &part.moved {
+                let old = [part.path.as_slice(), &moved.relative].concat();
+                let new = [other.path.as_slice(), &moved.relative].concat();
+                if resolve::is_regular(&moved.stat) {
+                    self.learn_name(&old, &moved.stat);
+                }
+                for (path, operation) in [(old, Operation::Delete), (new, Operation::Write)] {
+                    let way = Way::new(PathUseKind::Write, operation).of_name();
+                    self.judge_path(caller, way, &path, Some(&moved.stat), false, &mut refusals);
+                }
+            }
+        }
+        let process = self.processes.id(caller.tgid);
+        self.refuse_all(process, refusals).then_some(Errno(libc::EACCES))
+    }
+
+    /// Notes what is refused, and says whether anything is.
+    fn refuse_all(&mut self, process: ProcessId, refusals: Refusals) -> bool {
+        let is_refused = !refusals.is_empty();
+        for (subject, rule) in refusals {
+            if self.enforcer.as_mut().is_some_and(|enforcer| enforcer.note(process, subject, rule).is_err()) {
+                self.warnings.note(WarningKind::UnmodelledSyscall, Some(process), || {
+                    format!("after {MOST} different refusals, others are not listed")
+                });
+            }
+        }
+        is_refused
+    }
+
+    fn judge_place(
+        &mut self,
+        caller: Caller,
+        access: &Access,
+        place: &Result<Resolved, Unseen>,
+        refusals: &mut Refusals,
+    ) {
+        match place {
+            Ok(place) => {
+                let stat = place.stat.as_ref();
+                if self.is_inherited(access, place) {
+                    return;
+                }
+                for way in ways(access.effect, stat) {
+                    let upper = match (way.kind, &place.overlay) {
+                        (PathUseKind::Write, Some(layers)) => Some(layers.upper_path()),
+                        _ => None,
+                    };
+                    let path = upper.as_ref().unwrap_or(&place.path);
+                    self.judge_path(caller, way, path, stat, false, refusals);
+                }
+                let moves = matches!(access.effect, Effect::RenameFrom { .. } | Effect::RenameTo { .. });
+                if moves && self.enforcer.as_ref().is_some_and(|rules| rules.protects_beneath(&place.path)) {
+                    let (path, operation) = (place.path.clone(), Operation::Delete);
+                    let subject = RefusedSubject::Path { path, through: None, operation };
+                    refusals.push((subject, "protected".to_owned()));
+                }
+            }
+            Err(unseen) => self.judge_unseen(caller, access, unseen, refusals),
+        }
+    }
+
+    fn judge_unseen(&mut self, caller: Caller, access: &Access, unseen: &Unseen, refusals: &mut Refusals) {
+        let named = match unseen {
+            // It is gone with its namespace, but a program that runs is one.
+            Unseen::Private(place) => {
+                if access.effect == Effect::Execute {
+                    let way = Way::new(PathUseKind::Execute, Operation::Execute);
+                    self.judge_path(caller, way, &place.path, place.stat.as_ref(), false, refusals);
+                }
+                return;
+            }
+            Unseen::Unresolved(Unresolved::Nameless) => {
+                return self.judge_nameless(caller, access, refusals);
+            }
+            Unseen::InForeignMountNamespace(path) | Unseen::Unresolved(Unresolved::Served(path)) => {
+                path.clone()
+            }
+            Unseen::Unresolved(Unresolved::UnknownStart | Unresolved::TooDeep) => named_path(access),
+            // Whether it may be searched, only the kernel knows.
+            Unseen::Unresolved(Unresolved::Denied(directory, _))
+                if self.processes.traits(caller.tgid).rights != Rights::Ours =>
+            {
+                directory.clone()
+            }
+            Unseen::Unresolved(_) => return,
+        };
+        for way in ways_in_the_dark(access.effect) {
+            let Some(rule) = self.enforcer.as_ref().and_then(|rules| rules.forbids_unnamed(way.kind)) else {
+                continue;
+            };
+            let (path, operation) = (named.clone(), way.operation);
+            refusals.push((RefusedSubject::Path { path, through: None, operation }, rule));
+        }
+    }
+
+    /// Judges what has lost its name, or never had one, by the names that it is known to have had.
+    fn judge_nameless(&mut self, caller: Caller, access: &Access, refusals: &mut Refusals) {
+        let Some(link) = self.magic_link(caller, access) else { return };
+        let (Ok(text), Ok(stat)) = (resolve::read_magic_link(&link), rustix::fs::stat(link.as_slice()))
+        else {
+            return;
+        };
+        if !resolve::is_regular(&stat) {
+            return;
+        }
+        for way in ways(access.effect, Some(&stat)) {
+            let is_gone = way.kind != PathUseKind::Execute;
+            self.judge_path(caller, way, &text, Some(&stat), is_gone, refusals);
+            if let (PathUseKind::Execute, Some(name)) = (way.kind, text.strip_suffix(b" (deleted)")) {
+                self.judge_path(caller, way, name, Some(&stat), true, refusals);
+            }
+        }
+    }
+
+    fn judge_path(
+        &mut self,
+        caller: Caller,
+        way: Way,
+        path: &[u8],
+        stat: Option<&FileStat>,
+        is_gone: bool,
+        refusals: &mut Refusals,
+    ) {
+        // Our own program works with the library and the snapshot; for all else, the rules hold for it, too.
+        let is_own_program = self.processes.traits(caller.tgid).own_program != OwnProgram::No;
+        if is_own_program && self.policy.exclusion(path, None) == Some(Exclusion::Own) {
+            return;
+        }
+        let Some(enforcer) = &mut self.enforcer else { return };
+        let Way { kind, operation, is_of_file, denied_only } = way;
+        let allowed_only = operation == Operation::Directory && kind == PathUseKind::Read;
+        let used = Use { kind, path, stat, is_of_file, denied_only, allowed_only, is_gone };
+        let Some(Forbidden { path: name, rule }) = enforcer.forbids(used) else { return };
+        let through = (name != path).then(|| path.to_vec());
+        let subject = RefusedSubject::Path { path: name, through, operation };
+        if !refusals.iter().any(|(known, by)| (known, by) == (&subject, &rule)) {
+            refusals.push((subject, rule));
+        }
+    }
+
+    /// Judges the use of a socket address; true if it is forbidden.
+    fn judge_address(
+        &mut self,
+        ProcessId(process): ProcessId,
+        operation: SocketOperation,
+        address: NetworkAddress,
+        refusals: &mut Refusals,
+    ) -> bool {
+        let operation = NetworkOperation::from(operation);
+        let used = NetworkUse { process, operation, address, count: 1, errno: None };
+        let rule = self.enforcer.as_ref().and_then(|rules| rules.forbids_address(&used));
+        let NetworkUse { address, operation, .. } = used;
+        let is_forbidden = rule.is_some();
+        refusals.extend(rule.map(|rule| (RefusedSubject::Address { address, operation }, rule)));
+        is_forbidden
+    }
+
+    /// Whether a call goes to a file that was open before the command, which whoever started it has chosen.
+    fn is_inherited(&self, access: &Access, place: &Resolved) -> bool {
+        let by_descriptor = matches!(access.file, FileRef::Descriptor(_))
+            || place.crossed.iter().any(|symlink| resolve::is_on_procfs(&symlink.stat));
+        let name = || self.ledger.names.find(&place.path);
+        by_descriptor && name().is_some_and(|name| self.ledger.names.get(name).inherited)
+    }
+
+    /// The error with which the permissions deny a call to a thread with our own rights.
+    fn denied_by_permissions(&self, caller: Caller, located: &[Located<'_>]) -> Option<Errno> {
+        if self.processes.traits(caller.tgid).rights != Rights::Ours {
+            return None;
+        }
+        let denied = located.iter().find_map(|(access, place)| {
+            let place = place.as_ref().ok()?;
+            let is_used = !ways(access.effect, place.stat.as_ref()).is_empty();
+            if is_used { self.lacks_permission(access.effect, place) } else { None }
+        });
+        denied.map(Errno)
+    }
+
+    fn lacks_permission(&self, effect: Effect, place: &Resolved) -> Option<i32> {
+        let denied = |path: &[u8], wanted| {
+            rustix::fs::accessat(CWD, path, wanted, AtFlags::EACCESS).err().map(|error| error.raw_os_error())
+        };
+        let uid = self.policy.uid;
+        let Some(stat) = place.stat.as_ref().filter(|_| !changes_name(effect)) else {
+            let parent = parent_of(&place.path)?;
+            return denied(parent, Permission::WRITE_OK | Permission::EXEC_OK).or_else(|| {
+                let stat = place.stat.as_ref()?;
+                let parent = fs::lstat(parent).ok().flatten()?;
+                let is_sticky = parent.st_mode & libc::S_ISVTX != 0;
+                (is_sticky && ![0, parent.st_uid, stat.st_uid].contains(&uid)).then_some(libc::EPERM)
+            });
+        };
+        match effect {
+            Effect::Open(open) => {
+                let mut wanted = Permission::empty();
+                wanted.set(Permission::READ_OK, open.read);
+                wanted.set(Permission::WRITE_OK, open.write || open.truncate);
+                denied(&place.path, wanted)
+            }
+            Effect::Truncate => denied(&place.path, Permission::WRITE_OK),
+            Effect::Execute => denied(&place.path, Permission::EXEC_OK),
+            Effect::Metadata if ![0, stat.st_uid].contains(&uid) => denied(&place.path, Permission::WRITE_OK),
+            _ => None,
+        }
+    }
+
+    /// Notes the names of the files that a call is about to give another name, or take one from.
+    pub fn learn_names(&mut self, located: &[Located<'_>]) {
+        if self.enforcer.is_none() {
+            return;
+        }
+        for (access, place) in located {
+            let Ok(Resolved { path, stat: Some(stat), .. }) = place else { continue };
+            let is_renamed = matches!(
+                access.effect,
+                Effect::RenameFrom { .. } | Effect::HardLinkFrom | Effect::RenameTo { exchange: true, .. }
+            );
+            let is_lost = matches!(access.effect, Effect::Remove | Effect::RenameTo { exchange: false, .. });
+            if resolve::is_regular(stat) && (is_renamed || is_lost && stat.st_nlink > 1) {
+                self.learn_name(path, stat);
+            }
+        }
+    }
+
+    fn learn_name(&mut self, path: &[u8], stat: &FileStat) {
+        let before = self.ledger.names.find(path).map(|name| self.ledger.before(name));
+        let is_from_before = before.is_none_or(|before| {
+            before.is_some_and(|inode| inode.before.identity() == (stat.st_dev, stat.st_ino))
+        });
+        if let Some(enforcer) = &mut self.enforcer {
+            enforcer.learn(stat, path, is_from_before);
+        }
+    }
+
+    /// Notes what a call that was made has done to the names of files.
+    pub fn learn_result(&mut self, part: &Part) {
+        let Some(enforcer) = &mut self.enforcer else { return };
+        let makes = part.stat.is_none()
+            && matches!(
+                part.effect,
+                Effect::Open(_) | Effect::MakeDirectory | Effect::MakeNode | Effect::MakeSymlink
+            );
+        let binds = matches!(part.effect, Effect::HardLinkTo | Effect::RenameTo { .. });
+        if !(makes || binds) {
+            return;
+        }
+        let Ok(Some(stat)) = fs::lstat(&part.path) else { return };
+        if makes {
+            enforcer.forget(&stat);
+        } else if resolve::is_regular(&stat) && stat.st_nlink > 1 {
+            enforcer.learn(&stat, &part.path, false);
+        }
+    }
+
+    /// Ends a process that has opened a file which it may not use: somebody outside has moved it there meanwhile.
+    pub fn enforce_opened(&mut self, caller: Caller, process: ProcessId, open: OpenFlags, fd: i32) {
+        if self.enforcer.is_none() || self.view_of(caller).is_some() {
+            return;
+        }
+        let Ok(place) = self.object_of_descriptor(caller, fd) else { return };
+        let file = FileRef::Descriptor(fd);
+        let access = Access { file, effect: Effect::Open(open), follow: true, resolve: Default::default() };
+        let mut refusals = Refusals::new();
+        self.judge_place(caller, &access, &Ok(place), &mut refusals);
+        self.end_unless_allowed(caller, process, &refusals);
+    }
+
+    /// Ends a process that executes a program which it may not execute, since another one was there at the entry.
+    pub fn enforce_executed(&mut self, caller: Caller, process: ProcessId, exec: &PendingExec) {
+        if self.enforcer.is_none() {
+            return;
+        }
+        let mut refusals = Refusals::new();
+        for path in std::iter::once(exec.image.exe.clone()).chain(exec.of_scripts()) {
+            let stat = fs::lstat(&path).ok().flatten();
+            let way = Way::new(PathUseKind::Execute, Operation::Execute);
+            self.judge_path(caller, way, &path, stat.as_ref(), false, &mut refusals);
+        }
+        self.end_unless_allowed(caller, process, &refusals);
+    }
+
+    fn end_unless_allowed(&mut self, caller: Caller, process: ProcessId, refusals: &Refusals) {
+        let Some((RefusedSubject::Path { path, .. }, rule)) = refusals.first() else { return };
+        let _ = sys::kill(caller.tgid, libc::SIGKILL);
+        self.warnings.lost(WarningKind::PathChangedAfterCheck, Some(process), || {
+            format!(
+                "process {} was ended: when it used {}, which {rule} forbids, something else had been there",
+                caller.tgid,
+                String::from_utf8_lossy(path)
+            )
+        });
+    }
+
+    /// Refuses a call of which nobody can say what it will use.
+    pub fn enforce_special(
+        &mut self,
+        caller: Caller,
+        process: ProcessId,
+        call: &SyscallEntry<'_>,
+        special: Special,
+    ) -> Option<Decision<Pending>> {
+        self.enforcer.as_ref()?;
+        let (errno, kind) = match special {
+            Special::UnnamedOpen { .. } | Special::Ptrace { thread: Some(_) } => {
+                (libc::EPERM, WarningKind::UnmodelledSyscall)
+            }
+            Special::Unmodelled => (unmodelled_errno(call.name), WarningKind::UnmodelledSyscall),
+            Special::Compat => (libc::ENOSYS, WarningKind::CompatSyscall),
+            // Its holder could have calls made that are not seen.
+            Special::Filter { listener: true, .. } => (libc::EBUSY, WarningKind::Listener),
+            Special::IoUring
+            | Special::Ptrace { thread: None }
+            | Special::Filter { listener: false, .. }
+            | Special::FilterQuery
+            | Special::Namespace
+            | Special::Untraced { .. }
+            | Special::Credentials
+            | Special::Landlock
+            | Special::Received { .. }
+            | Special::Listen { .. } => return None,
+        };
+        self.warnings.note(kind, Some(process), || {
+            format!("{} of process {} was refused, since rules are enforced", call.name, caller.tgid)
+        });
+        Some(Decision::Refuse(Errno(errno)))
+    }
+}
+
+/// What a call that is not decoded fails with: one that is newer than the table is one that the kernel does not have.
+fn unmodelled_errno(name: &str) -> i32 {
+    match name {
+        "process_vm_writev" | "fanotify_init" | "ioctl" | "bpf" => libc::EPERM,
+        _ => libc::ENOSYS,
+    }
+}
+
+/// The path of an access, as the command has it.
+fn named_path(access: &Access) -> Vec<u8> {
+    match &access.file {
+        FileRef::Path { path, .. } => path.clone(),
+        FileRef::Descriptor(fd) => format!("/proc/self/fd/{fd}").into_bytes(),
+        FileRef::WorkingDirectory => b".".to_vec(),
+    }
+}
+
+/// Whether a call with an effect makes, removes or replaces a name, so that its directory must be writable.
+fn changes_name(effect: Effect) -> bool {
+    matches!(
+        effect,
+        Effect::Remove
+            | Effect::RemoveDirectory
+            | Effect::MakeDirectory
+            | Effect::MakeNode
+            | Effect::MakeSymlink
+            | Effect::RenameFrom { .. }
+            | Effect::RenameTo { .. }
+            | Effect::HardLinkTo
+    )
+}
+
+/// Whether the kernel refuses a call whatever the rules say, as long as no name on its way changes.
+fn fails_anyway(located: &[Located<'_>]) -> bool {
+    if let [(from, Ok(source)), (to, Ok(target))] = located
+        && matches!(from.effect, Effect::RenameFrom { .. } | Effect::HardLinkFrom)
+        && let Some(stat) = &source.stat
+    {
+        let is_directory = resolve::is_directory(stat);
+        let [one, other] = [&source.path, &target.path].map(|path| parent(path));
+        let is_elsewhere = one.zip(other).is_some_and(|(one, other)| one.st_dev != other.st_dev);
+        let is_another_type = |other: &FileStat| resolve::is_directory(other) != is_directory;
+        let is_same = |other: &FileStat| (other.st_dev, other.st_ino) == (stat.st_dev, stat.st_ino);
+        let fails = match to.effect {
+            Effect::HardLinkTo => is_directory,
+            Effect::RenameTo { exchange: false, .. } => target.stat.as_ref().is_some_and(is_another_type),
+            _ => false,
+        };
+        // Of two names of one file, rename(2) changes none.
+        let is_void = to.effect != Effect::HardLinkTo && target.stat.as_ref().is_some_and(is_same);
+        if is_elsewhere || fails || is_void {
+            return true;
+        }
+    }
+    located.iter().any(|(access, place)| {
+        place.as_ref().is_ok_and(|place| {
+            !ways(access.effect, place.stat.as_ref()).is_empty()
+                && finds_the_wrong_thing(access.effect, place)
+        })
+    })
+}
+
+/// The directory of a path, if there is one.
+fn parent(path: &[u8]) -> Option<FileStat> {
+    fs::lstat(parent_of(path)?).ok().flatten()
+}
+
+/// Whether a call fails since what is there is not what it needs: ENOENT, EEXIST, ENOTDIR, EISDIR, ELOOP, ENOTEMPTY.
+fn finds_the_wrong_thing(effect: Effect, place: &Resolved) -> bool {
+    let is_empty = || {
+        let entries = std::fs::read_dir(OsStr::from_bytes(&place.path));
+        // One that we may not list may be.
+        entries.map_or(true, |mut entries| entries.next().is_none())
+    };
+    let Some(stat) = &place.stat else {
+        let makes = match effect {
+            Effect::Open(open) => open.create && !place.must_be_directory,
+            Effect::MakeDirectory | Effect::MakeNode | Effect::MakeSymlink | Effect::HardLinkTo => true,
+            Effect::RenameTo { exchange, .. } => !exchange,
+            _ => false,
+        };
+        let lstat = parent_of(&place.path).map(fs::lstat);
+        let has_parent = lstat.is_none_or(|parent| match parent {
+            Ok(parent) => parent.as_ref().is_some_and(resolve::is_directory),
+            Err(_) => true,
+        });
+        return !makes || !has_parent;
+    };
+    let is_directory = resolve::is_directory(stat);
+    match effect {
+        Effect::Open(open) => {
+            open.exclusive
+                || (open.directory || place.must_be_directory) && !is_directory
+                || resolve::is_symlink(stat)
+                || stat.st_mode & libc::S_IFMT == libc::S_IFSOCK
+                || is_directory && !open.is_read_only() && !open.temporary
+        }
+        Effect::MakeDirectory | Effect::MakeNode | Effect::MakeSymlink | Effect::HardLinkTo => true,
+        Effect::RenameTo { noreplace: true, .. } => true,
+        Effect::RenameTo { exchange: false, .. } => is_directory && !is_empty(),
+        Effect::Remove => is_directory,
+        Effect::RemoveDirectory => !is_directory || !is_empty(),
+        Effect::Truncate => is_directory,
+        Effect::ChangeDirectory | Effect::ChangeRoot => !is_directory,
+        Effect::Execute => !resolve::is_regular(stat),
+        _ => false,
+    }
+}

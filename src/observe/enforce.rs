@@ -1,0 +1,270 @@
+//! The rules that are enforced while the tree runs: what they forbid, and what was refused because of them.
+//!
+//! Knows paths, files and addresses, and no system calls. Neighbour: `calls/enforced.rs` asks before a call is made.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::ledger::ids::ProcessId;
+use super::network::MOST;
+use super::resolve;
+use crate::fs::{FileStat, Signature};
+use crate::policy::{CompiledPolicy, Decision, PathUseKind};
+use crate::snapshot::secrets::{ContentSign, may_have_sign};
+use crate::snapshot::{Enforcement, EnforcementMode, NetworkUse, RefusedSubject, RefusedUse};
+
+/// What a rule is called that protects what is ours.
+const PROTECTED: &str = "protected";
+
+/// The rules that are to be enforced.
+#[derive(Debug, Clone)]
+pub struct EnforcedRules {
+    /// What the command may do.
+    pub policy: CompiledPolicy,
+    /// What it may not change in any case: the rules themselves, our programs, the snapshot.
+    pub protected: Vec<Vec<u8>>,
+    /// What the manifest says of them.
+    pub manifest: Enforcement,
+}
+
+/// What tells a file from others, while it exists.
+type Identity = (u64, u64);
+
+/// A name of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct FileName {
+    path: Vec<u8>,
+    /// Whether the file had it before the tree did anything.
+    is_from_before: bool,
+}
+
+/// A use of a place that is about to be made.
+#[derive(Debug, Clone, Copy)]
+pub struct Use<'a> {
+    /// Of which kind of rules.
+    pub kind: PathUseKind,
+    /// The name by which it is used.
+    pub path: &'a [u8],
+    /// What is there.
+    pub stat: Option<&'a FileStat>,
+    /// Whether it is the file that is used, whatever its name: it is judged by all of its names.
+    pub is_of_file: bool,
+    /// Whether only rules count that deny.
+    pub denied_only: bool,
+    /// Whether only rules count that allow, since it learns nothing of a content.
+    pub allowed_only: bool,
+    /// Whether the file has lost the name.
+    pub is_gone: bool,
+}
+
+/// Why a use is forbidden.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forbidden {
+    /// The name of the file that the rule is about.
+    pub path: Vec<u8>,
+    /// The rule.
+    pub rule: String,
+}
+
+/// The content of a file at a time, as far as it says whether that is a private key.
+#[derive(Debug, Clone, Copy)]
+struct KnownContent {
+    version: Signature,
+    is_key: bool,
+}
+
+/// Judges uses before they are made, and keeps what was refused.
+#[derive(Debug)]
+pub struct Enforcer {
+    rules: Arc<EnforcedRules>,
+    /// The names of files that have, or had, several.
+    names: HashMap<Identity, Vec<FileName>, foldhash::fast::RandomState>,
+    /// The files that rules name, by what was there when they were read.
+    named: HashMap<Identity, Vec<Vec<u8>>, foldhash::fast::RandomState>,
+    keys: HashMap<Identity, KnownContent, foldhash::fast::RandomState>,
+    refused: Vec<RefusedUse>,
+    index: HashMap<(RefusedSubject, String, u32), usize>,
+}
+
+/// A refusal that was not kept, since there are too many.
+#[derive(Debug)]
+pub struct TooMany;
+
+impl Enforcer {
+    /// Nothing was refused yet.
+    pub fn new(rules: Arc<EnforcedRules>) -> Enforcer {
+        let mut named: HashMap<_, Vec<_>, _> = HashMap::default();
+        for (path, identity) in rules.policy.named_files() {
+            named.entry(identity).or_default().push(path.to_vec());
+        }
+        for path in &rules.protected {
+            if let Ok(Some(stat)) = crate::fs::lstat(path)
+                && resolve::is_regular(&stat)
+            {
+                named.entry((stat.st_dev, stat.st_ino)).or_default().push(path.clone());
+            }
+        }
+        let (names, keys, refused, index) =
+            (HashMap::default(), HashMap::default(), Vec::new(), HashMap::default());
+        Enforcer { rules, names, named, keys, refused, index }
+    }
+
+    /// Whether there are rules about a kind of use.
+    pub fn judges(&self, kind: PathUseKind) -> bool {
+        self.rules.policy.judges(kind)
+    }
+
+    /// Whether there are rules about socket addresses.
+    pub fn judges_addresses(&self) -> bool {
+        self.rules.policy.judges_addresses()
+    }
+
+    /// Whether something was refused, and that ends the tree.
+    pub fn is_to_end_tree(&self) -> bool {
+        self.rules.manifest.mode == EnforcementMode::End && !self.refused.is_empty()
+    }
+
+    /// Notes a name of a file.
+    pub fn learn(&mut self, stat: &FileStat, path: &[u8], is_from_before: bool) {
+        let names = self.names.entry((stat.st_dev, stat.st_ino)).or_default();
+        match names.iter_mut().find(|name| name.path == path) {
+            Some(name) => name.is_from_before |= is_from_before,
+            None => names.push(FileName { path: path.to_vec(), is_from_before }),
+        }
+    }
+
+    /// Forgets the file that had the number which a new one has now.
+    pub fn forget(&mut self, stat: &FileStat) {
+        let identity = (stat.st_dev, stat.st_ino);
+        self.names.remove(&identity);
+        self.named.remove(&identity);
+        self.keys.remove(&identity);
+    }
+
+    /// Why a use is forbidden, if it is.
+    pub fn forbids(&mut self, used: Use<'_>) -> Option<Forbidden> {
+        let Use { kind, path, stat, .. } = used;
+        if kind == PathUseKind::Write && self.is_protected(path) {
+            return Some(Forbidden { path: path.to_vec(), rule: PROTECTED.to_owned() });
+        }
+        let others = if used.is_of_file { self.other_names(path, stat) } else { Vec::new() };
+        let protected = others.iter().find(|name| self.is_protected(&name.path));
+        if let (PathUseKind::Write, Some(name)) = (kind, protected) {
+            return Some(Forbidden { path: name.path.clone(), rule: PROTECTED.to_owned() });
+        }
+        if !self.judges(kind) {
+            return None;
+        }
+        let rules = Arc::clone(&self.rules);
+        let keys = RefCell::new(Keys { known: &mut self.keys, path, stat });
+        let own = FileName { path: path.to_vec(), is_from_before: !used.is_gone };
+        std::iter::once(own).chain(others).find_map(|name| {
+            let has = |sign| match kind {
+                PathUseKind::Read => keys.borrow_mut().has(sign),
+                // As in a recording: by its name alone.
+                PathUseKind::Write | PathUseKind::Execute => sign != ContentSign::Key,
+            };
+            let (word, text) = match rules.policy.decide(kind, &name.path, &has) {
+                Decision::Denied(word, text) if !used.allowed_only => (word, Some(text)),
+                Decision::NotAllowed(word) if !used.denied_only && name.is_from_before => (word, None),
+                _ => return None,
+            };
+            Some(Forbidden { path: name.path, rule: word.with(text.as_deref()) })
+        })
+    }
+
+    /// Why a place may not be used that has no name by which it could be judged; none if no rule is about such uses.
+    pub fn forbids_unnamed(&self, kind: PathUseKind) -> Option<String> {
+        self.rules.policy.first_rule(kind)
+    }
+
+    /// Why a socket address may not be used, if so.
+    pub fn forbids_address(&self, used: &NetworkUse) -> Option<String> {
+        let (word, text) = self.rules.policy.decide_address(used).forbidden()?;
+        Some(word.with(text.as_deref()))
+    }
+
+    /// Whether a directory may not be moved, since something is in it that is protected.
+    pub fn protects_beneath(&self, directory: &[u8]) -> bool {
+        let mut beneath = self.rules.protected.iter().filter(|path| resolve::is_below(path, directory));
+        beneath.any(|path| matches!(crate::fs::lstat(path), Ok(Some(_))))
+    }
+
+    fn is_protected(&self, path: &[u8]) -> bool {
+        self.rules.protected.iter().any(|protected| resolve::is_below(path, protected))
+            || is_process_memory(path)
+    }
+
+    /// The other names of a file.
+    fn other_names(&self, path: &[u8], stat: Option<&FileStat>) -> Vec<FileName> {
+        let Some(stat) = stat.filter(|stat| resolve::is_regular(stat)) else { return Vec::new() };
+        let identity = (stat.st_dev, stat.st_ino);
+        let mut names: Vec<FileName> = self.names.get(&identity).cloned().unwrap_or_default();
+        // Who has renamed it is known; a file with one name may have got the number of another one.
+        let named = self.named.get(&identity).filter(|_| stat.st_nlink > 1).into_iter().flatten();
+        names.extend(named.map(|path| FileName { path: path.clone(), is_from_before: true }));
+        names.retain(|name| name.path != path);
+        names
+    }
+
+    /// Notes a refusal.
+    pub fn note(
+        &mut self,
+        ProcessId(process): ProcessId,
+        subject: RefusedSubject,
+        rule: String,
+    ) -> Result<(), TooMany> {
+        let key = (subject, rule, process);
+        if let Some(at) = self.index.get(&key) {
+            self.refused[*at].count += 1;
+            return Ok(());
+        }
+        if self.refused.len() >= MOST {
+            return Err(TooMany);
+        }
+        let (subject, rule, process) = key.clone();
+        self.index.insert(key, self.refused.len());
+        self.refused.push(RefusedUse { subject, rule, process, count: 1 });
+        Ok(())
+    }
+
+    /// All refusals, in the order of the first.
+    pub fn refused(&self) -> &[RefusedUse] {
+        &self.refused
+    }
+}
+
+/// Whether a path is the memory of a process, by which it could be made to do anything: /proc/PID/mem.
+fn is_process_memory(path: &[u8]) -> bool {
+    path.starts_with(b"/proc/") && path.ends_with(b"/mem")
+}
+
+/// What is asked of the content of a file that is about to be read.
+struct Keys<'a> {
+    known: &'a mut HashMap<Identity, KnownContent, foldhash::fast::RandomState>,
+    path: &'a [u8],
+    stat: Option<&'a FileStat>,
+}
+
+impl Keys<'_> {
+    fn has(&mut self, sign: ContentSign) -> bool {
+        let stat = match (sign, self.stat) {
+            (ContentSign::Key, Some(stat)) => stat,
+            _ => return may_have_sign(self.path, sign),
+        };
+        if !resolve::is_regular(stat) {
+            return false;
+        }
+        let version = Signature::from(stat);
+        let identity = (stat.st_dev, stat.st_ino);
+        if let Some(known) = self.known.get(&identity).filter(|known| known.version == version) {
+            return known.is_key;
+        }
+        let is_key = may_have_sign(self.path, sign);
+        if !version.is_recent() {
+            self.known.insert(identity, KnownContent { version, is_key });
+        }
+        is_key
+    }
+}
