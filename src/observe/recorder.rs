@@ -200,6 +200,33 @@ impl Recorder {
         });
     }
 
+    /// Decides about a call that reads, executes or contacts something and is not recorded, by the rules that are enforced.
+    pub fn enforce(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
+        self.judged(call, |state| state.enforce_unrecorded(caller, call))
+    }
+
+    /// The decision about a call; if rules are enforced, the tree is ended if they say so, and what can't be judged any
+    /// more is not made.
+    fn judged(
+        &self,
+        call: &SyscallEntry<'_>,
+        judge: impl FnOnce(&mut Recording) -> Decision<Pending>,
+    ) -> Decision<Pending> {
+        let asks_only = call.decoded.accesses.iter().all(|access| access.asks_only());
+        let failed = match self.enforces && !(asks_only && call.decoded.sockets.is_empty()) {
+            true => Decision::Refuse(Errno(libc::EACCES)),
+            false => Decision::Continue,
+        };
+        let (decision, ends_tree) = self.guarded((failed, false), |state| {
+            let decision = judge(state);
+            (decision, state.enforcer.as_ref().is_some_and(Enforcer::is_to_end_tree))
+        });
+        if ends_tree {
+            self.events.forbidden();
+        }
+        decision
+    }
+
     /// Notes that a process that was adopted executes a program whose execve was not passed to this recorder.
     pub fn changed_image(&self, process: Tid, image: Exec) {
         self.guarded((), |state| {
@@ -283,23 +310,7 @@ impl Observer for Recorder {
 
     fn on_entry(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
         let start = StartDirectory::of(caller, call, &self.path_changes);
-        if !self.enforces {
-            return self.guarded(Decision::Continue, |state| state.on_entry(caller, call, start));
-        }
-        // What can't be judged any more is not made.
-        let failed = match call.decoded.accesses.iter().all(|access| access.asks_only()) {
-            true if call.decoded.sockets.is_empty() => Decision::Continue,
-            _ => Decision::Refuse(Errno(libc::EACCES)),
-        };
-        let (decision, ends_tree) = self.guarded((failed, false), |state| {
-            let decision = state.on_entry(caller, call, start);
-            let ends_tree = state.enforcer.as_ref().is_some_and(Enforcer::is_to_end_tree);
-            (decision, ends_tree)
-        });
-        if ends_tree {
-            self.events.forbidden();
-        }
-        decision
+        self.judged(call, |state| state.on_entry(caller, call, start))
     }
 
     fn on_result(&self, caller: Caller, pending: Pending, result: Option<i64>) {
@@ -411,7 +422,7 @@ impl Recording {
         }
         if call.decoded.is_read_only() {
             if is_own {
-                return self.enforce_own_read(caller, call);
+                return self.enforce_unrecorded(caller, call);
             }
             // A process that was killed while its notification waited has made no call.
             return match self.processes.living_id(caller.tgid) {

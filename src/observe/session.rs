@@ -36,7 +36,7 @@ use crate::snapshot::{Exec, SnapshotKind, WarningKind};
 use crate::trace::memory::{ARGV_LIMIT, Memory as _};
 use crate::trace::observer::{Caller, Decision, Errno, Observer, SyscallEntry};
 use crate::trace::sys::Tid;
-use crate::trace::syscalls::{Effect, FileRef, Special};
+use crate::trace::syscalls::{Access, Effect, FileRef, Special};
 use crate::trace::wait_status::End;
 
 /// How many times the states are taken again of files that are still being written.
@@ -89,6 +89,8 @@ pub trait Steps: Send + Sync {
     fn was_open(&self, path: &[u8]) -> bool;
     /// Whether io_uring is let through, unseen.
     fn allow_io_uring(&self) -> bool;
+    /// Whether rules are enforced.
+    fn enforces(&self) -> bool;
 }
 
 /// A recording of a session.
@@ -554,7 +556,10 @@ impl Session {
         if !may_change(decoded, traits.in_foreign_mount_namespace)
             && !changes_shared_directory(decoded, caller.tgid, traits)
         {
-            return Decision::Continue;
+            return match self.steps.enforces() {
+                true => self.enforce(caller, call),
+                false => Decision::Continue,
+            };
         }
         self.end_jobs(|_| true);
         let mut edits = self.edits();
@@ -565,6 +570,23 @@ impl Session {
         let decision = edit.on_entry(caller, call);
         self.woken.notify_all();
         route(decision, step, CallOf::Edit, yielded, call)
+    }
+
+    /// Decides about a call of the program itself that is not recorded, by the rules that are enforced.
+    fn enforce(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Routed> {
+        let decoded = call.decoded;
+        if decoded.sockets.is_empty()
+            && decoded.special.is_none()
+            && decoded.accesses.iter().all(Access::asks_only)
+        {
+            return Decision::Continue;
+        }
+        let mut edits = self.edits();
+        let Some(edit) = self.edit_of(caller.tgid, &mut edits) else {
+            return Decision::Refuse(Errno(libc::EACCES));
+        };
+        let step = Arc::clone(&edit.step);
+        route(edit.enforce(caller, call), step, CallOf::Edit, Vec::new(), call)
     }
 
     /// The edit, begun if there is none, whose recorder knows a process.
@@ -699,6 +721,9 @@ impl Observer for Session {
             Route::Beginning(step) => {
                 route(step.recorder().on_entry(caller, call), step, CallOf::Beginning, Vec::new(), call)
             }
+            Route::Program if call.decoded.is_read_only() && self.steps.enforces() => {
+                self.enforce(caller, call)
+            }
             Route::Program if call.decoded.is_read_only() => Decision::Continue,
             Route::Program => self.on_own_entry(caller, call),
             Route::Unrecorded => Decision::Continue,
@@ -747,7 +772,9 @@ impl Observer for Session {
         if let Some(Routed { step, pending, of, .. }) = routed {
             step.recorder().executed(caller, Some(pending));
             self.call_ended(caller, &step, of, true);
-            return;
+            if of != CallOf::Edit {
+                return;
+            }
         }
         let place = match self.members().processes.get(&process).map(|member| member.place) {
             Some(Place::Unrecorded) if process == self.root => Some(Place::Program(Role::Program)),

@@ -267,6 +267,10 @@ impl Steps for SessionSteps {
     fn allow_io_uring(&self) -> bool {
         self.0.setup.options.allow_io_uring
     }
+
+    fn enforces(&self) -> bool {
+        self.0.setup.enforced.is_some()
+    }
 }
 
 struct SessionStep {

@@ -216,6 +216,9 @@ impl Recording {
                 if self.is_inherited(access, place) {
                     return;
                 }
+                if let Some(stat) = stat.filter(|stat| resolve::is_regular(stat) && stat.st_nlink > 1) {
+                    self.learn_name(&place.path, stat);
+                }
                 for way in ways(access.effect, stat) {
                     let upper = match (way.kind, &place.overlay) {
                         (PathUseKind::Write, Some(layers)) => Some(layers.upper_path()),

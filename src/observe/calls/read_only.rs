@@ -21,7 +21,7 @@ use crate::observe::resolve::{self, Resolved, Unresolved};
 use crate::policy::PathUseKind;
 use crate::snapshot::{Look, Operation, Operations};
 use crate::trace::observer::{Caller, Decision, Errno, SyscallEntry};
-use crate::trace::syscalls::{Access, Effect, FileRef};
+use crate::trace::syscalls::{Access, Effect, FileRef, Special};
 
 /// What the judgement of a read-only access has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,8 +112,8 @@ impl Recording {
             self.use_sockets(caller, process, call.decoded);
         }
         if let Some(mut enforced) = enforced {
-            // Nobody waits for a call that may wait for something outside.
-            if may_wait {
+            // Nobody waits for an open that may wait for something outside.
+            if may_wait && reads {
                 enforced = Footprint::default();
             }
             let id = self.ledger.in_flight.begin(enforced, false);
@@ -138,8 +138,13 @@ impl Recording {
         call: &SyscallEntry<'_>,
     ) -> Result<Option<Footprint>, Decision<Pending>> {
         let Some(enforcer) = &self.enforcer else { return Ok(None) };
-        let reads = opening(call.decoded).is_some() && enforcer.judges(PathUseKind::Read);
-        if !reads && !(enforcer.judges_addresses() && !call.decoded.sockets.is_empty()) {
+        let executes = call.decoded.accesses.iter().any(|access| access.effect == Effect::Execute);
+        let reads = opening(call.decoded).is_some() || executes;
+        let reads =
+            reads && enforcer.judges(PathUseKind::Read) || executes && enforcer.judges(PathUseKind::Execute);
+        let listens = matches!(call.decoded.special, Some(Special::Listen { .. }));
+        let contacts = listens || !call.decoded.sockets.is_empty();
+        if !reads && !(enforcer.judges_addresses() && contacts) {
             return Ok(None);
         }
         let located = self.locate_all(caller, call);
@@ -156,8 +161,15 @@ impl Recording {
         }
     }
 
-    /// Decides about a read-only call of our own program, of which nothing is recorded.
-    pub fn enforce_own_read(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
+    /// Decides about a call of which nothing is recorded.
+    pub fn enforce_unrecorded(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
+        let process = self.processes.id(caller.tgid);
+        let special = call.decoded.special;
+        if let Some(refused) =
+            special.and_then(|special| self.enforce_special(caller, process, call, special))
+        {
+            return refused;
+        }
         match self.enforce_read_only(caller, call) {
             Ok(None) => Decision::Continue,
             Ok(Some(footprint)) => {

@@ -63,6 +63,14 @@ impl Edit {
         self.in_flight += usize::from(matches!(decision, Decision::AwaitResult(_)));
         decision
     }
+
+    /// Decides about a call that is not recorded, by the rules that are enforced.
+    pub fn enforce(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
+        self.changed.get_or_insert_with(Instant::now);
+        let decision = self.step.recorder().enforce(caller, call);
+        self.in_flight += usize::from(matches!(decision, Decision::AwaitResult(_)));
+        decision
+    }
 }
 
 /// The edits that have not ended.
