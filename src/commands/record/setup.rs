@@ -183,17 +183,19 @@ fn protected(options: &cli::RecordingOptions, places: &PolicyPlaces) -> Vec<Vec<
     let programs = exe.iter().flat_map(|exe| PROGRAMS.map(|name| exe.with_file_name(name)));
     let of_project = [places.workspace(), &places.start];
     let of_project = of_project.map(|place| PathBuf::from(OsStr::from_bytes(place)).join(config::PROJECT));
+    // A new one only makes the rules stricter: it may come with a checkout.
+    let of_project = of_project.into_iter().filter(|path| path.symlink_metadata().is_ok());
     let files = options.rules.policy.clone().into_iter().chain(config::path(&environment));
     let paths = files.chain(exe.clone()).chain(programs).chain(of_project);
     // As the paths of calls, without a symlink on the way; also one that is not there yet.
-    let real = paths.map(|path| {
+    // Of a symlink, also where it leads.
+    let real = paths.flat_map(|path| {
         let absolute = std::path::absolute(&path).unwrap_or(path);
         let directory = absolute.parent().and_then(|parent| parent.canonicalize().ok());
-        let beside = directory.zip(absolute.file_name()).map(|(directory, name)| directory.join(name));
-        let real = absolute.canonicalize().ok().or(beside).unwrap_or(absolute);
-        real.into_os_string().into_vec()
+        let named = directory.zip(absolute.file_name()).map(|(directory, name)| directory.join(name));
+        [Some(named.unwrap_or_else(|| absolute.clone())), absolute.canonicalize().ok()].into_iter().flatten()
     });
-    let mut real: Vec<_> = real.collect();
+    let mut real: Vec<_> = real.map(|path| path.into_os_string().into_vec()).collect();
     real.sort_unstable();
     real.dedup();
     real
