@@ -49,6 +49,7 @@ fn record(place: &Place, way: &str, line: &str) -> Run {
         }
     };
     command.env("XDG_RUNTIME_DIR", place.base().join("runtime")).env_remove("AGENT_SNAPSHOT");
+    command.env("AGENT_SNAPSHOT_MECHANISM", "stops");
     if way != "shell" {
         command.arg("sh");
     }
@@ -220,6 +221,82 @@ fn inside_of_a_recording_the_rules_are_those_of_the_outer_one() {
     let run = record(&place, "shell", &format!("{BINARY} run sh -c 'echo > secret; echo inner'")).expect(0);
     assert_eq!(run.stdout, "inner\n", "{run:?}");
     assert_eq!(findings(&place, &run).last().map(String::as_str), Some("deny-write src/secret"), "{run:?}");
+}
+
+#[test]
+fn what_the_configuration_enforces_is_refused_and_told() {
+    for user in User::all() {
+        let Some(place) = place_of(*user) else { return };
+        configure(&place, "[policy]\nenforce = true\ndeny-read = [\"key\"]\n");
+        place.write("src/key", "secret");
+        let key = place.at("src/key").display().to_string();
+        let told = format!("1 call was refused by rules: read {key} (--deny-read key)");
+        for way in WAYS {
+            let run = record(&place, way, "cat key; echo rest").expect(0);
+            assert_eq!(run.stdout, "rest\n", "{way}: {run:?}");
+            let ours: Vec<_> = run.stderr.lines().filter(|line| !line.starts_with("cat: ")).collect();
+            let expected = match way {
+                "session" => {
+                    "agent-snapshot: 1 call was refused by rules (agent-snapshot log --session ".to_owned()
+                }
+                _ => format!("agent-snapshot: {told}"),
+            };
+            assert!(ours.len() == 1 && ours[0].starts_with(&expected), "{way}: {run:?}");
+        }
+        let show = place.verb("show", &["--refused"]).expect(0).stdout;
+        assert!(
+            show.contains("\nEnforced    deny-read key\nRefused     1 call (--refused lists them)\n"),
+            "{show}"
+        );
+        let list = show.split_once("\n\n").unwrap().1;
+        assert!(list.starts_with(&format!("read      {key}  cat (process ")), "{list}");
+        let log = place.run(["log", "--all"]).expect(0).stdout;
+        assert_eq!(log.matches("  (1 refused)\n").count(), 3, "{log}");
+        let mut json = place.recording();
+        json.args(["--mechanism", "stops", "--json", "sh", "-c", "cat ../src/key"]);
+        let said = json.current_dir(place.at("src")).output().unwrap().stderr;
+        let said = String::from_utf8(said).unwrap();
+        let report = said.lines().find(|line| line.starts_with('{')).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(report).unwrap()["refused"], 1);
+    }
+}
+
+#[test]
+fn what_is_enforced_can_not_be_switched_off_by_a_command() {
+    for user in User::all() {
+        let Some(place) = place_of(*user) else { return };
+        configure(&place, "[policy]\nenforce = true\ndeny-read = [\"key\"]\n");
+        // A first file of a project may come with a checkout.
+        record(&place, "shell", "echo 'deny-write = [\"migrations\"]' > ../.agent-snapshot.toml").expect(0);
+        let rules = "../.agent-snapshot.toml";
+        let config = config(&place).display().to_string();
+        let directory = place.config.display();
+        for line in [
+            format!("echo > {rules}"),
+            format!("rm {rules}"),
+            format!("mv {rules} x"),
+            format!("echo > x; mv x {rules}"),
+            format!("ln {rules} y && echo > y"),
+            format!("echo > {config}"),
+            format!("rm {config}"),
+            format!("mv {directory} {directory}.old"),
+            format!("chmod 0 {config}"),
+            "echo > ../migrations".to_owned(),
+        ] {
+            let run = record(&place, "shell", &line);
+            assert!(run.status != 0 && run.stderr.contains("refused by rules: "), "{line}: {run:?}");
+        }
+        assert_eq!(
+            fs::read_to_string(place.at(".agent-snapshot.toml")).unwrap(),
+            "deny-write = [\"migrations\"]\n"
+        );
+        assert!(fs::read_to_string(&config).unwrap().starts_with("[policy]\nenforce = true\n"));
+        for options in [&["--allow-io-uring"][..], &["--if-unavailable", "run"]] {
+            let run: Run = place.recording().args(options).arg("true").output().unwrap().into();
+            let why = format!("enforce, in the configuration, can't be combined with {}", options.join(" "));
+            assert!(run.expect(125).stderr.contains(&why), "{options:?}");
+        }
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub use self::header::{left_out, moment, repositories, status};
 pub use self::list::{Filter, ListedPath, PathGroup, PathGroups};
 pub use self::network::{AddressUse, address_text, address_uses, contacted};
 pub use self::processes::cut;
-pub use self::refused::{Refusal, enforced, refusals, refused_calls, refused_sentence};
+pub use self::refused::{Refusal, enforced, number_of_calls, refusals, refused_calls, refused_sentence};
 pub use self::rows::{PathTable, other_attributes, size};
 use super::exit::{Exit, UsageError, VerbResult};
 use super::level::say_unmatched;

@@ -228,14 +228,14 @@ impl BundleWriter {
         Ok(WrittenBundle { complete: header.complete, notes, report, policy })
     }
 
-    /// Writes the snapshot of a step of a session, if it is a job, of a shell with these arguments; false if it is an
-    /// edit that changed nothing, of which none is written.
+    /// Writes the snapshot of a step of a session, if it is a job, of a shell with these arguments, and counts the calls that
+    /// rules refused; none if it is an edit that changed nothing, of which none is written.
     pub fn write_step(
         &self,
         recorder: &Recorder,
         shell: Option<&[Vec<u8>]>,
         ending: RecordingEnd,
-    ) -> Result<bool, String> {
+    ) -> Result<Option<u64>, String> {
         let manifest = self.directory.unnamed_file().map_err(|error| self.failed("write", &error))?;
         let committed = recorder.finish(|recorded| {
             let header = self.header.clone();
@@ -258,7 +258,7 @@ impl BundleWriter {
         })?;
         match committed {
             Some(Committed { not_listed: Some(why), .. }) => Err(why),
-            committed => Ok(committed.is_some()),
+            committed => Ok(committed.map(|committed| committed.header.refused_calls())),
         }
     }
 

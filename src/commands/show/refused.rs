@@ -96,7 +96,12 @@ impl Refusal<'_> {
 
 /// How many calls were refused; none if there were none.
 pub fn refused_calls(header: &Header) -> Option<String> {
-    match header.refused_calls() {
+    number_of_calls(header.refused_calls())
+}
+
+/// So many calls; none if there are none.
+pub fn number_of_calls(count: u64) -> Option<String> {
+    match count {
         0 => None,
         1 => Some("1 call".to_owned()),
         count => Some(format!("{} calls", HumanCount(count))),
