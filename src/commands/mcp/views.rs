@@ -322,11 +322,6 @@ pub fn check(project: &Project, input: CheckInput) -> anyhow::Result<Value> {
         allow_unix: words(input.allow_unix),
         policy: None,
     };
-    if !rules.is_given() {
-        let why = "check needs a rule: one of allow_write, deny_write, allow_read, deny_read, allow_exec, deny_exec, \
-                   allow_net, deny_net and allow_unix";
-        return Err(UsageError(why.to_owned()).into());
-    }
     let args = PolicyCheck {
         snap: given(input.recording).map(PathBuf::from),
         all: false,
