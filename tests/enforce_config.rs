@@ -243,6 +243,10 @@ fn what_the_configuration_enforces_is_refused_and_told() {
             };
             assert!(ours.len() == 1 && ours[0].starts_with(&expected), "{way}: {run:?}");
         }
+        record(&place, "run", "echo > changed").expect(0);
+        let last: Run =
+            place.command().args(["show", "--refused"]).current_dir(place.at("src")).output().unwrap().into();
+        assert!(last.expect(0).stdout.contains("\nRefused     1 call "));
         let show = place.verb("show", &["--refused"]).expect(0).stdout;
         assert!(
             show.contains("\nEnforced    deny-read key\nRefused     1 call (--refused lists them)\n"),
@@ -291,6 +295,14 @@ fn what_is_enforced_can_not_be_switched_off_by_a_command() {
             "deny-write = [\"migrations\"]\n"
         );
         assert!(fs::read_to_string(&config).unwrap().starts_with("[policy]\nenforce = true\n"));
+        let dotfile = place.home.join("dotfile");
+        fs::rename(&config, &dotfile).unwrap();
+        std::os::unix::fs::symlink(&dotfile, &config).unwrap();
+        give(&place, &place.config);
+        for line in [format!("rm {config}"), format!("mv {config} z"), "echo > ~/dotfile".to_owned()] {
+            let run = record(&place, "shell", &line);
+            assert!(run.status != 0 && run.stderr.contains("refused by rules: "), "{line}: {run:?}");
+        }
         for options in [&["--allow-io-uring"][..], &["--if-unavailable", "run"]] {
             let run: Run = place.recording().args(options).arg("true").output().unwrap().into();
             let why = format!("enforce, in the configuration, can't be combined with {}", options.join(" "));

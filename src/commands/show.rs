@@ -23,7 +23,7 @@ pub use self::refused::{Refusal, enforced, number_of_calls, refusals, refused_ca
 pub use self::rows::{PathTable, other_attributes, size};
 use super::exit::{Exit, UsageError, VerbResult};
 use super::level::say_unmatched;
-use super::open::open_with_paths;
+use super::open::{open_last_refused, open_with_paths};
 use super::out::{Console, style};
 use super::paths::{Selection, number_of_paths};
 use crate::cli::Show;
@@ -33,7 +33,10 @@ use crate::snapshot::secrets::masked;
 /// Shows all of the snapshot or what the options select.
 pub fn run(args: &Show, console: &mut Console) -> VerbResult {
     let paths = [&args.paths[..], &args.after];
-    let (snapshot, paths) = open_with_paths(args.snap.as_deref(), paths, &args.access, console)?;
+    let (snapshot, paths) = match &args.snap {
+        None if args.refused => (open_last_refused(&args.access, console)?, paths.concat()),
+        snap => open_with_paths(snap.as_deref(), paths, &args.access, console)?,
+    };
     let snapshot = masked(snapshot);
     if let Some(id) = args.process
         && !snapshot.header().processes.iter().any(|process| process.id == id)
