@@ -8,6 +8,7 @@ mod attest;
 mod check;
 mod ci;
 mod day;
+mod enforce;
 mod enforce_config;
 mod git_state;
 mod hosts;

@@ -179,6 +179,14 @@ impl Enforcer {
         self.rules.policy.first_rule(kind)
     }
 
+    /// Why something beneath a directory may not be read, if so.
+    pub fn forbids_reading_beneath(&self, directory: &[u8]) -> Option<String> {
+        match self.rules.policy.decide_beneath(PathUseKind::Read, directory) {
+            Decision::Denied(word, text) => Some(word.with(Some(&text))),
+            _ => None,
+        }
+    }
+
     /// Why a socket address may not be used, if so.
     pub fn forbids_address(&self, used: &NetworkUse) -> Option<String> {
         let (word, text) = self.rules.policy.decide_address(used).forbidden()?;
@@ -236,7 +244,7 @@ impl Enforcer {
 }
 
 /// Whether a path is the memory of a process, by which it could be made to do anything: /proc/PID/mem.
-fn is_process_memory(path: &[u8]) -> bool {
+pub fn is_process_memory(path: &[u8]) -> bool {
     path.starts_with(b"/proc/") && path.ends_with(b"/mem")
 }
 

@@ -11,6 +11,7 @@ use super::effects::{Meaning, meaning};
 use super::exec::PendingExec;
 use super::part::Part;
 use super::sockets::address_to_listen_at;
+use super::ways::opening;
 use crate::fs::{self, FileStat};
 use crate::observe::ledger::apply::{Change, Kind};
 use crate::observe::ledger::ids::ProcessId;
@@ -661,14 +662,6 @@ fn is_known_by_result(special: Special) -> bool {
         | Special::Listen { .. }
         | Special::Landlock => false,
     }
-}
-
-/// How a call opens something, if it does.
-pub fn opening(decoded: &DecodedSyscall) -> Option<OpenFlags> {
-    decoded.accesses.iter().find_map(|access| match access.effect {
-        Effect::Open(open) if !open.path_only => Some(open),
-        _ => None,
-    })
 }
 
 /// Whether a call may be refused where a file of a mount is open.

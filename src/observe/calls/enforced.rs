@@ -3,19 +3,16 @@
 //! A call that the kernel refuses anyway is left to it, so that its error is the one that the command gets alone.
 //! Neighbours: `changes.rs` and `read_only.rs` ask here once the places of a call are known, `enforce.rs` has the rules.
 
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
-
 use rustix::fs::{Access as Permission, AtFlags, CWD};
 use smallvec::SmallVec;
 
 use super::changes::{Located, Pending, name_of};
-use super::effects::meaning;
 use super::exec::PendingExec;
 use super::part::Part;
 use super::sockets::address_to_listen_at;
+use super::ways::{Way, changes_name, fails_anyway, ways, ways_in_the_dark};
 use crate::fs::{self, FileStat, parent_of};
-use crate::observe::enforce::{Forbidden, Use};
+use crate::observe::enforce::{Forbidden, Use, is_process_memory};
 use crate::observe::ledger::ids::ProcessId;
 use crate::observe::network::{self, MOST};
 use crate::observe::policy::Exclusion;
@@ -24,78 +21,10 @@ use crate::observe::recording::Recording;
 use crate::observe::resolve::view::Unseen;
 use crate::observe::resolve::{self, Resolved, Unresolved};
 use crate::policy::PathUseKind;
-use crate::snapshot::{
-    NetworkAddress, NetworkOperation, NetworkUse, Operation, Operations, RefusedSubject, WarningKind,
-};
+use crate::snapshot::{NetworkAddress, NetworkOperation, NetworkUse, Operation, RefusedSubject, WarningKind};
 use crate::trace::observer::{Caller, Decision, Errno, SyscallEntry};
 use crate::trace::sys;
 use crate::trace::syscalls::{Access, Effect, FileRef, OpenFlags, SocketOperation, Special};
-
-/// One way in which a call is about to use a place.
-#[derive(Debug, Clone, Copy)]
-struct Way {
-    kind: PathUseKind,
-    operation: Operation,
-    /// Whether the file is used, by whatever name, and not the name.
-    is_of_file: bool,
-    denied_only: bool,
-}
-
-impl Way {
-    fn new(kind: PathUseKind, operation: Operation) -> Way {
-        Way { kind, operation, is_of_file: true, denied_only: false }
-    }
-
-    /// Of a name, at which something else may be afterwards.
-    fn of_name(self) -> Way {
-        Way { is_of_file: false, ..self }
-    }
-}
-
-/// What a call with an effect does that rules may be about, where `stat` is.
-fn ways(effect: Effect, stat: Option<&FileStat>) -> SmallVec<[Way; 2]> {
-    let mut ways = SmallVec::new();
-    if effect == Effect::HardLinkFrom {
-        ways.push(Way { denied_only: true, ..Way::new(PathUseKind::Write, Operation::Metadata) });
-        return ways;
-    }
-    let meaning = meaning(effect, stat);
-    let changes = meaning.operations.intersection(Operations::CHANGES);
-    let passes = |stat: &FileStat| {
-        matches!(stat.st_mode & libc::S_IFMT, libc::S_IFCHR | libc::S_IFIFO | libc::S_IFSOCK)
-    };
-    // What goes into a terminal, a pipe or /dev/null changes no file.
-    let is_passed_through = matches!(effect, Effect::Open(_)) && stat.is_some_and(passes);
-    if let Some(operation) = changes.iter().next()
-        && !is_passed_through
-    {
-        let way = Way::new(PathUseKind::Write, operation);
-        ways.push(if meaning.changes_name { way.of_name() } else { way });
-    }
-    if effect == Effect::Execute {
-        ways.push(Way::new(PathUseKind::Read, Operation::Execute));
-        ways.push(Way::new(PathUseKind::Execute, Operation::Execute));
-    } else if meaning.operations.contains(Operation::Read) {
-        ways.push(Way::new(PathUseKind::Read, Operation::Read));
-    } else if meaning.operations.contains(Operation::Directory) {
-        ways.push(Way::new(PathUseKind::Read, Operation::Directory));
-    }
-    ways
-}
-
-/// The same where it is not known what is there.
-fn ways_in_the_dark(effect: Effect) -> SmallVec<[Way; 2]> {
-    match effect {
-        Effect::Open(open) => {
-            let reads = open.read && !open.path_only;
-            let read = reads.then(|| Way::new(PathUseKind::Read, Operation::Read));
-            let writes = !open.is_read_only();
-            let write = writes.then(|| Way::new(PathUseKind::Write, Operation::Write));
-            read.into_iter().chain(write).collect()
-        }
-        effect => ways(effect, None),
-    }
-}
 
 /// What was forbidden of a call: what it is about, and the rule.
 type Refusals = SmallVec<[(RefusedSubject, String); 2]>;
@@ -109,13 +38,20 @@ impl Recording {
         located: &[Located<'_>],
     ) -> Option<Errno> {
         self.enforcer.as_ref()?;
+        // Another thread may be about to change the permissions: the call is not left to the kernel.
+        let is_denied = |(access, place): &Located<'_>| {
+            matches!(place, Err(Unseen::Unresolved(Unresolved::Denied(..))))
+                && !ways_in_the_dark(access.effect).is_empty()
+        };
+        if located.iter().any(is_denied) {
+            return Some(Errno(libc::EACCES));
+        }
         let mut refusals = Refusals::new();
         if !fails_anyway(located) {
             for (access, place) in located {
                 self.judge_place(caller, access, place, &mut refusals);
             }
         }
-        // Another thread may be about to change the permissions: the call is not left to the kernel.
         if !refusals.is_empty()
             && let Some(errno) = self.denied_by_permissions(caller, located)
         {
@@ -220,12 +156,17 @@ impl Recording {
                     self.learn_name(&place.path, stat);
                 }
                 for way in ways(access.effect, stat) {
-                    let upper = match (way.kind, &place.overlay) {
-                        (PathUseKind::Write, Some(layers)) => Some(layers.upper_path()),
-                        _ => None,
-                    };
-                    let path = upper.as_ref().unwrap_or(&place.path);
-                    self.judge_path(caller, way, path, stat, false, refusals);
+                    let writes = way.kind == PathUseKind::Write;
+                    if let (true, Some(layers)) = (writes, &place.overlay) {
+                        let upper = layers.upper_path();
+                        let stat = fs::lstat(&upper).ok().flatten();
+                        self.judge_path(caller, way, &upper, stat.as_ref(), false, refusals);
+                        self.judge_copy_up(caller, access.effect, place, refusals);
+                    } else if !(writes && self.is_procfs_of_the_tree(&place.path))
+                        || is_process_memory(&place.path)
+                    {
+                        self.judge_path(caller, way, &place.path, stat, false, refusals);
+                    }
                 }
                 let moves = matches!(access.effect, Effect::RenameFrom { .. } | Effect::RenameTo { .. });
                 if moves && self.enforcer.as_ref().is_some_and(|rules| rules.protects_beneath(&place.path)) {
@@ -236,6 +177,21 @@ impl Recording {
             }
             Err(unseen) => self.judge_unseen(caller, access, unseen, refusals),
         }
+    }
+
+    /// Judges what an overlay copies to its upper directory, where it is another file: that is read.
+    fn judge_copy_up(&mut self, caller: Caller, effect: Effect, place: &Resolved, refusals: &mut Refusals) {
+        let (Some(stat), true) = (&place.stat, effect != Effect::Remove) else { return };
+        if resolve::is_directory(stat) {
+            let rule = self.enforcer.as_ref().and_then(|rules| rules.forbids_reading_beneath(&place.path));
+            if let (Some(rule), Effect::RenameFrom { .. }) = (rule, effect) {
+                let (path, operation) = (place.path.clone(), Operation::Read);
+                refusals.push((RefusedSubject::Path { path, through: None, operation }, rule));
+            }
+            return;
+        }
+        let way = Way { denied_only: true, ..Way::new(PathUseKind::Read, Operation::Read) };
+        self.judge_path(caller, way, &place.path, Some(stat), false, refusals);
     }
 
     fn judge_unseen(&mut self, caller: Caller, access: &Access, unseen: &Unseen, refusals: &mut Refusals) {
@@ -255,12 +211,6 @@ impl Recording {
                 path.clone()
             }
             Unseen::Unresolved(Unresolved::UnknownStart | Unresolved::TooDeep) => named_path(access),
-            // Whether it may be searched, only the kernel knows.
-            Unseen::Unresolved(Unresolved::Denied(directory, _))
-                if self.processes.traits(caller.tgid).rights != Rights::Ours =>
-            {
-                directory.clone()
-            }
             Unseen::Unresolved(_) => return,
         };
         for way in ways_in_the_dark(access.effect) {
@@ -519,97 +469,5 @@ fn named_path(access: &Access) -> Vec<u8> {
         FileRef::Path { path, .. } => path.clone(),
         FileRef::Descriptor(fd) => format!("/proc/self/fd/{fd}").into_bytes(),
         FileRef::WorkingDirectory => b".".to_vec(),
-    }
-}
-
-/// Whether a call with an effect makes, removes or replaces a name, so that its directory must be writable.
-fn changes_name(effect: Effect) -> bool {
-    matches!(
-        effect,
-        Effect::Remove
-            | Effect::RemoveDirectory
-            | Effect::MakeDirectory
-            | Effect::MakeNode
-            | Effect::MakeSymlink
-            | Effect::RenameFrom { .. }
-            | Effect::RenameTo { .. }
-            | Effect::HardLinkTo
-    )
-}
-
-/// Whether the kernel refuses a call whatever the rules say, as long as no name on its way changes.
-fn fails_anyway(located: &[Located<'_>]) -> bool {
-    if let [(from, Ok(source)), (to, Ok(target))] = located
-        && matches!(from.effect, Effect::RenameFrom { .. } | Effect::HardLinkFrom)
-        && let Some(stat) = &source.stat
-    {
-        let is_directory = resolve::is_directory(stat);
-        let [one, other] = [&source.path, &target.path].map(|path| parent(path));
-        let is_elsewhere = one.zip(other).is_some_and(|(one, other)| one.st_dev != other.st_dev);
-        let is_another_type = |other: &FileStat| resolve::is_directory(other) != is_directory;
-        let is_same = |other: &FileStat| (other.st_dev, other.st_ino) == (stat.st_dev, stat.st_ino);
-        let fails = match to.effect {
-            Effect::HardLinkTo => is_directory,
-            Effect::RenameTo { exchange: false, .. } => target.stat.as_ref().is_some_and(is_another_type),
-            _ => false,
-        };
-        // Of two names of one file, rename(2) changes none.
-        let is_void = to.effect != Effect::HardLinkTo && target.stat.as_ref().is_some_and(is_same);
-        if is_elsewhere || fails || is_void {
-            return true;
-        }
-    }
-    located.iter().any(|(access, place)| {
-        place.as_ref().is_ok_and(|place| {
-            !ways(access.effect, place.stat.as_ref()).is_empty()
-                && finds_the_wrong_thing(access.effect, place)
-        })
-    })
-}
-
-/// The directory of a path, if there is one.
-fn parent(path: &[u8]) -> Option<FileStat> {
-    fs::lstat(parent_of(path)?).ok().flatten()
-}
-
-/// Whether a call fails since what is there is not what it needs: ENOENT, EEXIST, ENOTDIR, EISDIR, ELOOP, ENOTEMPTY.
-fn finds_the_wrong_thing(effect: Effect, place: &Resolved) -> bool {
-    let is_empty = || {
-        let entries = std::fs::read_dir(OsStr::from_bytes(&place.path));
-        // One that we may not list may be.
-        entries.map_or(true, |mut entries| entries.next().is_none())
-    };
-    let Some(stat) = &place.stat else {
-        let makes = match effect {
-            Effect::Open(open) => open.create && !place.must_be_directory,
-            Effect::MakeDirectory | Effect::MakeNode | Effect::MakeSymlink | Effect::HardLinkTo => true,
-            Effect::RenameTo { exchange, .. } => !exchange,
-            _ => false,
-        };
-        let lstat = parent_of(&place.path).map(fs::lstat);
-        let has_parent = lstat.is_none_or(|parent| match parent {
-            Ok(parent) => parent.as_ref().is_some_and(resolve::is_directory),
-            Err(_) => true,
-        });
-        return !makes || !has_parent;
-    };
-    let is_directory = resolve::is_directory(stat);
-    match effect {
-        Effect::Open(open) => {
-            open.exclusive
-                || (open.directory || place.must_be_directory) && !is_directory
-                || resolve::is_symlink(stat)
-                || stat.st_mode & libc::S_IFMT == libc::S_IFSOCK
-                || is_directory && !open.is_read_only() && !open.temporary
-        }
-        Effect::MakeDirectory | Effect::MakeNode | Effect::MakeSymlink | Effect::HardLinkTo => true,
-        Effect::RenameTo { noreplace: true, .. } => true,
-        Effect::RenameTo { exchange: false, .. } => is_directory && !is_empty(),
-        Effect::Remove => is_directory,
-        Effect::RemoveDirectory => !is_directory || !is_empty(),
-        Effect::Truncate => is_directory,
-        Effect::ChangeDirectory | Effect::ChangeRoot => !is_directory,
-        Effect::Execute => !resolve::is_regular(stat),
-        _ => false,
     }
 }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD};
 
-use super::changes::{Announcement, Pending, opening};
+use super::changes::{Announcement, Pending};
 use super::effects::meaning;
+use super::ways::opening;
 use crate::fs::FileStat;
 use crate::observe::ledger::ids::{NameId, ProcessId};
 use crate::observe::ledger::in_flight::{Footprint, PathChanges};

@@ -1,0 +1,293 @@
+//! Paths: by which name a file may not be changed or read, and what must not be in the way of ordinary commands.
+
+use std::fs;
+use std::path::Path;
+
+use super::{enforced, refused};
+use crate::support::{Place, User, give_away, has, stderr};
+
+/// The content of the files that rules are about.
+const OLD: &str = "old\n";
+
+/// A place with an `outside` beside the workspace: a file, another name of one that is in the workspace, a directory.
+fn place_of(user: User) -> Place {
+    let place = Place::of(user);
+    let outside = place.base().join("outside");
+    fs::create_dir_all(outside.join("d")).unwrap();
+    for name in ["old", "linked", "d/old"] {
+        fs::write(outside.join(name), OLD).unwrap();
+    }
+    fs::hard_link(outside.join("linked"), place.at("other")).unwrap();
+    if user == User::Nobody {
+        give_away(place.base());
+    }
+    place
+}
+
+/// What is outside, by name, with modes.
+fn outside(place: &Place) -> Vec<(String, u32, String)> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let root = place.base().join("outside");
+    let mut all: Vec<_> = walkdir::WalkDir::new(&root)
+        .into_iter()
+        .map(|entry| {
+            let entry = entry.unwrap();
+            let name = entry.path().strip_prefix(&root).unwrap().display().to_string();
+            let mode = entry.metadata().unwrap().permissions().mode();
+            (name, mode, fs::read_to_string(entry.path()).unwrap_or_default())
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn no_change_outside_of_the_workspace_happens() {
+    for (script, expected) in [
+        ("echo x > ../outside/new", &["allow-write outside/new write"][..]),
+        ("echo x > ../outside/old", &["allow-write outside/old write"]),
+        ("echo x >> ../outside/old", &["allow-write outside/old write"]),
+        ("rm -f ../outside/old", &["allow-write outside/old delete"]),
+        ("rmdir ../outside/e || mkdir ../outside/e", &["allow-write outside/e write"]),
+        ("chmod 600 ../outside/old", &["allow-write outside/old metadata"]),
+        ("chmod 700 ../outside", &["allow-write outside metadata"]),
+        (
+            "touch -d 2020-01-01 ../outside/old",
+            &["allow-write outside/old metadata", "allow-write outside/old write"],
+        ),
+        ("truncate -s 0 ../outside/old", &["allow-write outside/old write"]),
+        ("ln -s x ../outside/s", &["allow-write outside/s write"]),
+        ("mkfifo ../outside/p", &["allow-write outside/p write"]),
+        // By a symlink, a descriptor, a directory that is no longer called so.
+        ("ln -s ../outside l; echo x > l/new", &["allow-write outside/new write"]),
+        ("ln -s ../outside/old l; ln -s l m; echo x >> m", &["allow-write outside/old write"]),
+        ("cd -P /proc/self/cwd/../outside; echo x > new", &["allow-write outside/new write"]),
+        ("exec 3< ../outside/old; echo x > /proc/self/fd/3", &["allow-write outside/old write"]),
+        ("exec 3< ../outside; echo x > /proc/self/fd/3/new", &["allow-write outside/new write"]),
+        // By another name of the file.
+        ("ln ../outside/old l; echo x >> l", &["allow-write outside/old write"]),
+        ("ln ../outside/old l; chmod 600 l", &["allow-write outside/old metadata"]),
+        ("ln ../outside/old l; ln l m; rm l; echo x >> m", &["allow-write outside/old write"]),
+        ("ls -l ../outside/linked; echo x >> other", &["allow-write outside/linked write"]),
+        // Into the workspace, and out of it.
+        ("mv ../outside/old .", &["allow-write outside/old delete"]),
+        ("echo x > a; mv a ../outside/a", &["allow-write outside/a write"]),
+        ("echo x > a; mv a ../outside/old", &["allow-write outside/old write"]),
+        ("mv ../outside/d ../outside/e", &["allow-write outside/d delete", "allow-write outside/e write"]),
+        ("mv ../outside o", &["allow-write outside delete"]),
+        ("mkdir d; echo x > d/f; mv d ../outside/e", &["allow-write outside/e write"]),
+        ("echo x > a; ln a ../outside/a", &["allow-write outside/a write"]),
+    ] {
+        for &user in User::all() {
+            let place = place_of(user);
+            let before = outside(&place);
+            let output = enforced(&place, &["--allow-write", "@workspace"], &format!("{script}\necho on"));
+            assert!(output.status.success() && output.stdout.ends_with(b"on\n"), "{script}: {output:?}");
+            assert!(stderr(&output).contains("ermission denied"), "{script} as {user:?}: {output:?}");
+            assert_eq!(refused(&place), expected, "{script} as {user:?}");
+            assert_eq!(outside(&place), before, "{script} as {user:?}");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_refused_that_the_kernel_refuses_or_that_changes_nothing() {
+    for script in [
+        "mkdir -p ../outside/d; rm -f ../outside/absent ../absent/x; rm -rf ../outside/absent",
+        "rmdir ../outside 2>&1 | grep -q 'not empty'",
+        "mkdir ../outside 2>&1 | grep -q exists",
+        "ln -s x ../outside/old 2>&1 | grep -q exists",
+        "ln ../outside/old ../outside/linked 2>&1 | grep -q exists",
+        "(set -C; echo x > ../outside/old) 2>&1 | grep -qi exist",
+        "echo x 2>&1 > ../absent/new | true; (echo x > ../absent/new) 2>&1 | grep -qi 'no\\(nexistent\\|t\\| such\\)'",
+        "(echo x > ../outside) 2>&1 | grep -qi 'directory'",
+        "mv ../outside/absent . 2>&1 | grep -q 'No such'",
+        "chmod 600 ../outside/absent 2>&1 | grep -q 'No such'",
+        "cat ../outside/old; ls -lR ../outside; cd ../outside; test -w old",
+        "echo x > /dev/null; echo x > /dev/zero; echo x | tee /dev/full 2> /dev/null | cat",
+        "mkfifo p; cat p & echo x > p; wait",
+        "echo x > a; mv a b; mkdir -p c/d; mv c e; ln b e/b; echo y >> e/b; rm -r e b",
+    ] {
+        for &user in User::all() {
+            let place = place_of(user);
+            let before = outside(&place);
+            let output = enforced(&place, &["--allow-write", "@workspace"], script);
+            assert_eq!(refused(&place), [""; 0], "{script} as {user:?}: {output:?}");
+            assert_eq!(output.status.code(), Some(0), "{script} as {user:?}: {output:?}");
+            assert_eq!(outside(&place), before, "{script} as {user:?}");
+        }
+    }
+}
+
+#[test]
+fn what_permissions_deny_has_the_error_of_the_kernel_and_is_no_refusal() {
+    let place = place_of(User::ordinary());
+    let sticky = place.base().join("sticky");
+    fs::create_dir(&sticky).unwrap();
+    fs::write(sticky.join("of-root"), OLD).unwrap();
+    crate::support::chmod(&sticky, 0o1777);
+    crate::support::chmod(place.base().join("outside/old"), 0o444);
+    crate::support::chmod(place.base().join("outside/d"), 0o555);
+    let script = "echo x > ../outside/old; rm -f ../outside/d/old; echo x > ../outside/d/new";
+    enforced(&place, &["--allow-write", "@workspace"], script);
+    assert_eq!(refused(&place), [""; 0]);
+    if crate::support::is_root() {
+        enforced(
+            &place,
+            &["--allow-write", "@workspace"],
+            "rm -f ../sticky/of-root; chmod 600 ../sticky/of-root",
+        );
+        assert_eq!(refused(&place), [""; 0]);
+    }
+}
+
+#[test]
+fn what_may_not_be_read_is_read_by_no_name() {
+    let denied = "deny-read ../secret secret read";
+    for (script, expected) in [
+        ("cat ../secret", &[denied][..]),
+        ("cat ../work/../secret", &[denied]),
+        ("ln -s ../secret s; ln -s s t; cat t", &[denied]),
+        ("ln ../secret h; cat h", &[denied]),
+        ("ln ../secret h; ln h i; rm h; cat i", &[denied]),
+        ("mv ../secret x; cat x; mv x ../secret", &[denied]),
+        ("mv ../secret x; mv x y; cat y; mv y ../secret", &[denied]),
+        ("cat before", &[denied]),
+        ("rm ../secret; cat before; mv before ../secret", &[denied]),
+        ("cat < /proc/self/cwd/../secret", &[denied]),
+        ("cp ../secret c; test -e c && cat c", &[denied]),
+        ("dd if=../secret of=c; cat c", &[denied]),
+        ("cat ../secret; cat ../secret", &[denied]),
+        // Its attributes are not its content.
+        ("ls -l ../secret; test -r ../secret; stat ../secret", &[]),
+        ("cat ../public", &[]),
+        ("mkdir d; mv d e; cat e/x; cat absent ../absent", &[]),
+    ] {
+        for &user in User::all() {
+            let place = Place::of(user);
+            let secret = place.base().join("secret");
+            fs::write(&secret, "top").unwrap();
+            fs::write(place.base().join("public"), "pub").unwrap();
+            fs::hard_link(&secret, place.at("before")).unwrap();
+            if user == User::Nobody {
+                give_away(place.base());
+            }
+            let output = enforced(&place, &["--deny-read", "../secret"], &format!("{script}\ntrue"));
+            assert!(output.status.success(), "{script}: {output:?}");
+            let printed = String::from_utf8_lossy(&output.stdout);
+            assert!(!printed.contains("top"), "{script} as {user:?}: {output:?}");
+            assert_eq!(refused(&place), expected, "{script} as {user:?}");
+            assert_eq!(fs::read(&secret).unwrap(), b"top", "{script} as {user:?}");
+        }
+    }
+}
+
+#[test]
+fn a_glob_means_the_files_that_were_met_by_such_a_name() {
+    for (script, expected) in [
+        ("cat a.key", &["deny-read *.key work/a.key read"][..]),
+        ("mv a.key x; cat x", &["deny-read *.key work/a.key read"]),
+        ("ln a.key x; cat x", &["deny-read *.key work/a.key read"]),
+        ("mv d e; cat e/b.key", &["deny-read *.key work/e/b.key read"]),
+        ("mv d/b.key d/c; mv d e; cat e/c", &["deny-read *.key work/d/b.key read"]),
+        // Another file, though it may have the number of the first.
+        ("rm a.key; echo x > x; cat x", &[]),
+        ("mv a.key x; rm x; echo x > y; cat y", &[]),
+    ] {
+        let place = Place::new();
+        place.write("a.key", "top");
+        place.write("d/b.key", "top");
+        let output = enforced(&place, &["--deny-read", "*.key"], &format!("{script}\ntrue"));
+        assert!(!String::from_utf8_lossy(&output.stdout).contains("top"), "{script}: {output:?}");
+        assert_eq!(refused(&place), expected, "{script}");
+    }
+}
+
+#[test]
+fn a_directory_with_something_that_may_not_be_changed_is_not_renamed() {
+    let place = Place::new();
+    place.write("d/sub/keep", OLD);
+    place.write("e/f", OLD);
+    let output = enforced(&place, &["--deny-write", "keep"], "mv d x; mv e y; ls");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "d\ny\n");
+    assert_eq!(
+        refused(&place),
+        ["deny-write keep work/d/sub/keep delete", "deny-write keep work/x/sub/keep write"]
+    );
+}
+
+#[test]
+fn with_allow_read_nothing_else_is_read_or_listed() {
+    for &user in User::all() {
+        let place = place_of(user);
+        let rules = ["--allow-read", "@workspace", "--allow-read", "@system"];
+        let script =
+            "cat ../outside/old; ls ../outside; ls -ld ../outside; ls; cat other; echo x > new; cat new";
+        let output = enforced(&place, &rules, script);
+        assert!(output.status.success(), "{output:?}");
+        assert!(!String::from_utf8_lossy(&output.stdout).contains("linked\n"), "{output:?}");
+        assert_eq!(
+            refused(&place),
+            ["allow-read outside directory", "allow-read outside/old read"],
+            "{user:?}"
+        );
+    }
+}
+
+#[test]
+fn rules_themselves_and_our_program_are_protected() {
+    let place = Place::new();
+    let config = place.config.join("agent-snapshot");
+    fs::create_dir_all(&config).unwrap();
+    fs::write(config.join("config.toml"), "").unwrap();
+    fs::write(place.base().join("policy.toml"), "deny-read = [\"x\"]\n").unwrap();
+    let script = format!(
+        "echo > ../policy.toml; ln ../policy.toml p; echo > p; mv ../policy.toml q; echo >> ../config/agent-snapshot/config.toml
+         mv ../config/agent-snapshot ../config/other; echo > .agent-snapshot.toml; echo > ../out/x; chmod 700 {0}; echo > /proc/$$/mem",
+        crate::support::BINARY
+    );
+    let output = enforced(&place, &["--policy", "../policy.toml"], &script);
+    let mut refused = refused(&place);
+    refused.retain(|line| !line.ends_with("/mem write"));
+    let ours =
+        format!("protected {} metadata", Path::new(crate::support::BINARY).canonicalize().unwrap().display());
+    let mut expected = vec![
+        ours.as_str(),
+        "protected config/agent-snapshot delete",
+        "protected config/agent-snapshot/config.toml write",
+        "protected out/x write",
+        "protected policy.toml delete",
+        "protected policy.toml metadata",
+        "protected policy.toml write",
+        "protected work/.agent-snapshot.toml write",
+    ];
+    expected.sort_unstable();
+    assert_eq!(refused, expected, "{output:?}");
+    assert_eq!(fs::read(place.base().join("policy.toml")).unwrap(), b"deny-read = [\"x\"]\n");
+}
+
+#[test]
+fn everyday_commands_see_no_difference() {
+    if !(has("git") && has("make") && has("python3")) {
+        return;
+    }
+    let script = "
+        mkdir repo; cd repo; git init -q; echo 1 > f; git add f; git commit -qm x; git gc -q; git checkout -qb b
+        printf 'all:\\n\\tmkdir -p d/e; cp f d/e; ln -sf d l; mv d k; rm -rf k l\\n' > Makefile; make -s
+        python3 -c 'import json, tempfile; tempfile.TemporaryFile().write(b\"x\"); open(\"j\", \"w\").write(json.dumps(1))'
+        cp -a f g; tar cf t.tar f g; tar xf t.tar; sed -i s/1/2/ f; git stash -q; git stash pop -q; find . | wc -l > n
+        T=$(mktemp -d); echo x > $T/x; rm -r $T";
+    for &user in User::all() {
+        let place = Place::of(user);
+        let rules = ["--allow-write", "@workspace", "--allow-write", "@tmp", "--deny-read", "@secrets"];
+        let mut command = place.recording();
+        for (name, value) in [("AUTHOR", "a"), ("COMMITTER", "c")] {
+            command.env(format!("GIT_{name}_NAME"), value).env(format!("GIT_{name}_EMAIL"), "a@example.org");
+        }
+        command.arg("--enforce").args(rules).args(super::STOPS).args(["sh", "-euc", script]);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{user:?}: {output:?}");
+        assert_eq!(stderr(&output), "", "{user:?}");
+        assert_eq!(refused(&place), [""; 0], "{user:?}");
+    }
+}

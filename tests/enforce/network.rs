@@ -1,0 +1,92 @@
+//! Socket addresses: connect, bind, listen, send.
+
+use super::{enforced, refused};
+use crate::support::{Place, User, has};
+
+/// Tries each way to use an address, and says which ones fail with EACCES.
+const TRY: &str = "
+import errno, socket
+def attempt(what, call):
+    try: call()
+    except OSError as error: print(what, errno.errorcode[error.errno])
+    else: print(what, 'ok')
+inet, datagrams = socket.AF_INET, socket.SOCK_DGRAM
+attempt('connect', lambda: socket.socket().connect(('127.0.0.1', 9)))
+attempt('bind', lambda: socket.socket().bind(('127.0.0.1', 0)))
+attempt('listen', lambda: socket.socket().listen())
+attempt('send', lambda: socket.socket(inet, datagrams).sendto(b'x', ('127.0.0.1', 9)))
+attempt('message', lambda: socket.socket(inet, datagrams).sendmsg([b'x'], [], 0, ('127.0.0.1', 9)))
+";
+
+#[test]
+fn a_forbidden_address_is_not_used() {
+    if !has("python3") {
+        return;
+    }
+    for &user in User::all() {
+        let place = Place::of(user);
+        let output = enforced(&place, &["--deny-net"], &format!("python3 -c \"{TRY}\""));
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "connect EACCES\nbind EACCES\nlisten EACCES\nsend EACCES\nmessage EACCES\n"
+        );
+        assert_eq!(
+            refused(&place),
+            [
+                "deny-net * 0.0.0.0:0 bind",
+                "deny-net * 127.0.0.1:0 bind",
+                "deny-net * 127.0.0.1:9 connect",
+                "deny-net * 127.0.0.1:9 send"
+            ],
+            "{user:?}"
+        );
+        assert_eq!(place.snapshot().header().network, [], "{user:?}");
+    }
+}
+
+#[test]
+fn an_address_that_is_allowed_is_used() {
+    if !has("python3") {
+        return;
+    }
+    let place = Place::new();
+    let script = format!("python3 -c \"{TRY}\"");
+    let output = enforced(&place, &["--allow-net", "127.0.0.1:9", "--allow-unix", "/absent"], &script);
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(printed, "connect ECONNREFUSED\nbind EACCES\nlisten EACCES\nsend ok\nmessage ok\n");
+}
+
+#[test]
+fn a_unix_socket_is_judged_by_its_path() {
+    if !has("python3") {
+        return;
+    }
+    let place = Place::new();
+    let script = "python3 -c \"
+import errno, socket, os
+def attempt(what, call):
+    try: call()
+    except OSError as error: print(what, errno.errorcode[error.errno])
+    else: print(what, 'ok')
+new = lambda: socket.socket(socket.AF_UNIX)
+server = new()
+attempt('bind', lambda: server.bind('good'))
+attempt('listen', lambda: server.listen())
+attempt('good', lambda: new().connect('good'))
+os.symlink('good', 'link')
+attempt('link', lambda: new().connect('link'))
+attempt('bad', lambda: new().bind('bad'))
+attempt('abstract', lambda: new().bind(b'\\0x'))
+attempt('absent', lambda: new().connect('absent'))
+\"";
+    let output = enforced(&place, &["--allow-unix", "./good"], script);
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "bind ok\nlisten ok\ngood ok\nlink ok\nbad EACCES\nabstract EACCES\nabsent ENOENT\n",
+        "{output:?}"
+    );
+    assert_eq!(
+        refused(&place),
+        ["allow-unix \0x bind", "allow-unix work/absent connect", "allow-unix work/bad bind"]
+    );
+}
