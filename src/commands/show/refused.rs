@@ -71,7 +71,7 @@ impl Refusal<'_> {
     pub fn why(&self) -> String {
         let rule = visible(self.rule.as_bytes());
         match self.rule {
-            "protected" => "recordings and their rules are protected".to_owned(),
+            "protected" => rule,
             _ if rule.contains(' ') => format!("--{rule}"),
             _ => format!("no --{rule} matches"),
         }

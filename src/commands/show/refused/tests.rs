@@ -80,7 +80,7 @@ fn refusals_of_several_processes_are_one_line() {
         "read      /home/me/key      through its other name \"/tmp/\\033[2J\", 2 processes, 3 times: --deny-read @secrets\n\
          write     /etc/x            cat (process 1): no --allow-write matches\n\
          connect   10.0.0.1:80       cat (process 1): --deny-net *\n\
-         delete    /home/me/library  cat (process 1): recordings and their rules are protected\n"
+         delete    /home/me/library  cat (process 1): protected\n"
     );
     let lines: Vec<_> =
         header.lines().filter(|line| line.contains("nforced") || line.contains("efused")).collect();
