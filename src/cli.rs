@@ -222,15 +222,15 @@ impl PolicyRules {
     }
 }
 
-/// What follows when the command is about to do what the rules forbid.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+/// What follows when the command is about to do what the rules forbid; the stricter the later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Enforce {
+    /// As refuse, also where not all can be enforced; what can't is reported
+    BestEffort,
     /// The call fails, and the command goes on
     Refuse,
     /// The call fails, and everything is ended, as by --timeout
     End,
-    /// As refuse, also where not all can be enforced; what can't is reported
-    BestEffort,
 }
 
 /// What to do with processes that outlive the command.
@@ -728,6 +728,9 @@ pub struct Show {
     /// The addresses that sockets were connected or bound to, or sent to
     #[arg(long)]
     pub network: bool,
+    /// The calls that rules refused
+    #[arg(long)]
+    pub refused: bool,
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,

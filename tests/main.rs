@@ -9,6 +9,7 @@ mod check;
 mod ci;
 mod day;
 mod enforce;
+mod enforce_config;
 mod git_state;
 mod hosts;
 mod init;

@@ -1,7 +1,7 @@
 //! `attest`: writes a recording as an in-toto Statement with the runtime-trace predicate, ready to be signed.
 //!
 //! Shapes: <https://in-toto.io/Statement/v1> and <https://in-toto.io/attestation/runtime-trace/v0.2>. What these leave
-//! to the monitor is as in the manifest, in camelCase.
+//! to the monitor is as in the manifest, in camelCase; what rules refused, in the manifest's own words.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -27,8 +27,8 @@ use crate::snapshot::layout::MANIFEST;
 use crate::snapshot::secrets::{CommandLines, Redacted, redacted};
 use crate::snapshot::wire::shown;
 use crate::snapshot::{
-    Digest, Exec, FileRecord, Header, NetworkAddress, NetworkUse, Operations, RecordedProcess, Snapshot,
-    State, printable,
+    Digest, Enforcement, Exec, FileRecord, Header, NetworkAddress, NetworkUse, Operations, RecordedProcess,
+    RefusedUse, Snapshot, State, printable,
 };
 
 /// Runs `attest`.
@@ -64,6 +64,7 @@ pub fn run(args: &Attest, console: &mut Console) -> VerbResult {
                     complete: is_complete,
                     gaps: gaps.iter().map(|gap| shown(gap.detail.as_bytes())).collect(),
                     left_out: header.suppressed.iter().map(|left_out| left_out.rule.as_str()).collect(),
+                    enforcement: header.enforcement.as_ref(),
                 },
             },
             monitored_process: MonitoredProcess {
@@ -77,6 +78,7 @@ pub fn run(args: &Attest, console: &mut Console) -> VerbResult {
             monitor_log: MonitorLog {
                 process: header.processes.iter().map(Process::new).collect(),
                 network: network(header),
+                refused: &header.refused,
                 file_access: snapshot.files().iter().flat_map(accesses).collect(),
             },
             metadata: Metadata {
@@ -235,6 +237,8 @@ struct TracePolicy<'s> {
     complete: bool,
     gaps: Vec<Cow<'s, str>>,
     left_out: Vec<&'s str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enforcement: Option<&'s Enforcement>,
 }
 
 #[derive(Serialize)]
@@ -251,6 +255,8 @@ struct MonitoredProcess<'s> {
 struct MonitorLog<'s> {
     process: Vec<Process<'s>>,
     network: Vec<Connection<'s>>,
+    #[serde(skip_serializing_if = "<[RefusedUse]>::is_empty")]
+    refused: &'s [RefusedUse],
     file_access: Vec<ResourceDescriptor<'s>>,
 }
 

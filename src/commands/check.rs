@@ -32,27 +32,19 @@ use crate::snapshot::source::Contents;
 use crate::snapshot::{BlobOmitted, FileRecord, Header, Present, Snapshot, State, live};
 use text::FindingText;
 pub use text::{Process, id_and_command};
-pub use words::rule_words;
+pub use words::Rules;
 
 /// Runs `check`.
 pub fn run(args: &PolicyCheck, console: &mut Console) -> VerbResult {
-    let words = rule_words(&args.rules).map_err(UsageError)?;
-    if words.is_empty() {
-        return Err(UsageError(
-            "check needs a rule: --allow-write GLOB, --deny-write GLOB, the same with read and exec, --allow-net HOST[:PORT], \
-             --deny-net[=HOST[:PORT]], --allow-unix GLOB, or --policy FILE"
-                .to_owned(),
-        )
-        .into());
-    }
+    let given = Rules::given(&args.rules, None).map_err(UsageError)?;
     if let Some(asked) = &args.explain {
-        return explain::run(asked.as_encoded_bytes(), &words, args, console);
+        return explain::run(asked.as_encoded_bytes(), &given, args, console);
     }
     let snapshots = match args.all {
         true => open_library(&args.access, console)?,
         false => vec![open_or_last(args.snap.as_deref(), &args.access, console)?],
     };
-    let judged = snapshots.iter().map(|snapshot| Judged::new(snapshot, &words, args.allow_incomplete));
+    let judged = snapshots.iter().map(|snapshot| Judged::new(snapshot, &given, args.allow_incomplete));
     let judged = judged.collect::<Result<Vec<_>, UsageError>>()?;
     let verdict = overall(&judged);
     if args.sarif {
@@ -78,20 +70,32 @@ struct Judged<'a> {
 }
 
 impl<'a> Judged<'a> {
-    fn new(
-        snapshot: &'a Snapshot,
-        words: &RuleWords,
-        allow_incomplete: bool,
-    ) -> Result<Judged<'a>, UsageError> {
+    fn new(snapshot: &'a Snapshot, given: &Rules, allow_incomplete: bool) -> Result<Judged<'a>, UsageError> {
         let header = snapshot.header();
         if !header.kind.is_recording() {
             return Err(UsageError("a rescue has no command that could be checked".to_owned()));
         }
-        let policy = places(header).and_then(|places| compiled(words, &places)).map_err(UsageError)?;
+        let policy = places(header).and_then(|places| policy_of(given, &places)).map_err(UsageError)?;
         let contents = Contents::new(snapshot);
         let report = judge(snapshot, &policy, &Live { contents });
         Ok(Judged { header, verdict: report.verdict(allow_incomplete), report })
     }
+}
+
+/// What the given rules mean in these places, or if there are none, those of the configuration.
+fn policy_of(given: &Rules, places: &PolicyPlaces) -> Result<CompiledPolicy, String> {
+    if !given.is_empty() {
+        return given.compiled(places);
+    }
+    let configured = Rules::default().with_configured(places.workspace())?;
+    if configured.is_empty() {
+        return Err(
+            "check needs a rule: --allow-write GLOB, --deny-write GLOB, the same with read and exec, --allow-net HOST[:PORT], \
+             --deny-net[=HOST[:PORT]], --allow-unix GLOB, --policy FILE, or [policy] in config.toml"
+                .to_owned(),
+        );
+    }
+    configured.compiled(places)
 }
 
 /// The rule of what may be missing in a recording, beside those of the policy.
@@ -226,6 +230,11 @@ fn print(
             writeln!(console, "{word} {}", text::plain(gap))?;
         }
     }
+    let refused = judged.iter().fold(0, |sum: u64, judged| sum.saturating_add(judged.header.refused_calls()));
+    if refused > 0 {
+        let calls = counted(usize::try_from(refused).unwrap_or(usize::MAX), "call was", "calls were");
+        writeln!(console, "{calls} refused when the rules were enforced (show --refused lists them)")?;
+    }
     let count = judged.iter().map(|judged| judged.report.findings.len()).sum();
     let found = match verdict {
         PolicyVerdict::Pass => "nothing is forbidden".to_owned(),
@@ -264,6 +273,9 @@ impl Serialize for CheckJson<'_> {
         object.serialize_entry("findings", &findings)?;
         object.serialize_entry("unknown", &report.unknown)?;
         object.serialize_entry("notes", &report.notes)?;
+        if !header.refused.is_empty() {
+            object.serialize_entry("refused", &header.refused)?;
+        }
         object.end()
     }
 }

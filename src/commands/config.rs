@@ -8,10 +8,10 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 
-use crate::cli::{duration, size};
+use crate::cli::{Enforce, duration, size};
 use crate::observe::policy::ignore::Environment;
 use crate::recall::store;
 use crate::snapshot::printable;
@@ -34,6 +34,75 @@ pub struct Config {
     pub recall: RecallConfig,
     /// `[session]`.
     pub session: SessionConfig,
+    /// `[policy]`.
+    pub policy: PolicyConfig,
+}
+
+/// Rules of what commands may do: the section of this file, a policy file, and the file of a project.
+#[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "the keys are the words of the command line")]
+pub struct PolicyConfig {
+    pub allow_write: Vec<String>,
+    pub deny_write: Vec<String>,
+    pub allow_read: Vec<String>,
+    pub deny_read: Vec<String>,
+    pub allow_exec: Vec<String>,
+    pub deny_exec: Vec<String>,
+    pub allow_net: Vec<String>,
+    pub deny_net: DenyNet,
+    pub allow_unix: Vec<String>,
+    #[serde(deserialize_with = "enforce")]
+    pub enforce: Option<Enforce>,
+}
+
+/// `true` is all addresses, as the option without a value.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "deny-net is true, or a list of addresses")]
+#[allow(missing_docs, reason = "the two forms")]
+pub enum DenyNet {
+    All(bool),
+    Some(Vec<String>),
+}
+
+impl Default for DenyNet {
+    fn default() -> DenyNet {
+        DenyNet::All(false)
+    }
+}
+
+impl From<DenyNet> for Vec<String> {
+    fn from(rule: DenyNet) -> Vec<String> {
+        match rule {
+            DenyNet::All(true) => vec!["*".to_owned()],
+            DenyNet::All(false) => Vec::new(),
+            DenyNet::Some(hosts) => hosts,
+        }
+    }
+}
+
+/// The key as it is written: as the option `--enforce`.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "enforce is true, false, \"end\" or \"best-effort\"")]
+enum EnforceKey {
+    Is(bool),
+    How(EnforceWord),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum EnforceWord {
+    End,
+    BestEffort,
+}
+
+fn enforce<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Enforce>, D::Error> {
+    Ok(match EnforceKey::deserialize(deserializer)? {
+        EnforceKey::Is(false) => None,
+        EnforceKey::Is(true) => Some(Enforce::Refuse),
+        EnforceKey::How(EnforceWord::End) => Some(Enforce::End),
+        EnforceKey::How(EnforceWord::BestEffort) => Some(Enforce::BestEffort),
+    })
 }
 
 /// What a session records as steps of their own.
@@ -265,6 +334,45 @@ fn names(entries: &[String], program: &[u8]) -> bool {
         let word = if entry.contains('/') { program } else { name.as_bytes() };
         entry.as_bytes() == word
     })
+}
+
+/// The section `[policy]` of this user's configuration, and where it is; the default if the file has a fault and no policy.
+///
+/// # Errors
+/// One sentence, which names the file and the fault.
+pub fn policy() -> Result<(PolicyConfig, PathBuf), String> {
+    let environment = Environment::from_process(b"/");
+    let path = path(&environment).unwrap_or_default();
+    match Config::load(&environment) {
+        Ok(config) => Ok((config.policy, path)),
+        Err(why) if may_have_policy(&path) => Err(why),
+        Err(_) => Ok((PolicyConfig::default(), path)),
+    }
+}
+
+/// Whether a file that can't be read as TOML may have a policy: it has the word, or can't be read at all.
+fn may_have_policy(path: &Path) -> bool {
+    let word = b"policy".as_slice();
+    match std::fs::read(path) {
+        Ok(text) => text.windows(word.len()).any(|window| window == word),
+        Err(error) => error.kind() != io::ErrorKind::IsADirectory,
+    }
+}
+
+/// The file of a project that makes a policy stricter.
+pub const PROJECT: &str = ".agent-snapshot.toml";
+
+/// What the file of a project says whose root is this directory, and where it is; none without one.
+///
+/// # Errors
+/// One sentence, which names the file and the fault.
+pub fn project_policy(root: &[u8]) -> Result<Option<(PolicyConfig, PathBuf)>, String> {
+    let path = Path::new(OsStr::from_bytes(root)).join(PROJECT);
+    match path.symlink_metadata() {
+        Ok(_) => load_toml(&path).map(|policy| Some((policy, path))),
+        // Nobody can have meant one that this user can't see.
+        Err(_) => Ok(None),
+    }
 }
 
 /// The section `[session]` of this user's configuration.

@@ -150,7 +150,8 @@ fn select(args: &Log, scope: &Scope, library: &Library) -> anyhow::Result<(Vec<E
 
 /// Whether a recording changed nothing, and there is nothing else to tell of it.
 pub fn is_quiet(entry: &Entry) -> bool {
-    !entry.changes.any() && entry.state == EntryState::Ended && !entry.incomplete
+    let is_plain = entry.state == EntryState::Ended && !entry.incomplete && entry.refused == 0;
+    is_plain && !entry.changes.any()
 }
 
 /// The moment that was this long ago.
@@ -175,7 +176,7 @@ fn follow(args: &Log, scope: &Scope, console: &mut Console) -> VerbResult {
     let mut known: HashSet<String> = known.collect();
     loop {
         for entry in library.entries()?.into_iter().filter(has_ended) {
-            let is_wanted = args.reads || entry.changes.any() || entry.incomplete;
+            let is_wanted = args.reads || entry.changes.any() || entry.incomplete || entry.refused > 0;
             if known.insert(entry.id.clone()) && is_wanted && scope.contains(&entry, &library) {
                 print_entry(args, &entry, None, Timestamp::now(), console)?;
             }
@@ -255,7 +256,8 @@ pub fn marks(entry: &Entry, undone: Option<&str>) -> String {
     };
     let imported = entry.imported.then_some("imported");
     let incomplete = entry.incomplete.then_some("incomplete");
-    let marks = undone.into_iter().chain(state).chain(incomplete).chain(imported);
+    let refused = (entry.refused > 0).then(|| format!("{} refused", entry.refused));
+    let marks = undone.into_iter().chain(state).chain(refused.as_deref()).chain(incomplete).chain(imported);
     let marks: Vec<&str> = marks.collect();
     if marks.is_empty() { String::new() } else { format!("  ({})", marks.join(", ")) }
 }

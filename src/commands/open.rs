@@ -274,17 +274,33 @@ pub fn open_or_last(
     if let Some(word) = word {
         return open(word, access, console);
     }
-    let (snapshot, last) = last(access, console)?;
+    let (snapshot, last) = last(CHANGED, shows_changes, access, console)?;
     say_which(&last, console);
     Ok(snapshot)
 }
 
-/// Opens the snapshot of the last command in scope that changed something.
-fn last(access: &SessionAccess, console: &mut Console) -> anyhow::Result<(Snapshot, Entry)> {
-    let nothing = || library::Error::NoSuch("no command that changed something was recorded here".to_owned());
+/// Opens the snapshot of the last command in scope of which something was refused, which it names on standard error.
+pub fn open_last_refused(access: &SessionAccess, console: &mut Console) -> anyhow::Result<Snapshot> {
+    let (snapshot, last) =
+        last("of which something was refused", |entry| entry.refused > 0, access, console)?;
+    say_which(&last, console);
+    Ok(snapshot)
+}
+
+/// What a verb is about where no recording is named.
+const CHANGED: &str = "that changed something";
+
+/// Opens the snapshot of the last command in scope of which `is_such` is true; `such` says so in words.
+fn last(
+    such: &str,
+    is_such: impl Fn(&Entry) -> bool,
+    access: &SessionAccess,
+    console: &mut Console,
+) -> anyhow::Result<(Snapshot, Entry)> {
+    let nothing = || library::Error::NoSuch(format!("no command {such} was recorded here"));
     let library = Library::find()?.ok_or_else(nothing)?;
     let (scope, mut entries) = (scope(access, false), library.entries()?);
-    let is_candidate = |entry: &Entry| shows_changes(entry) && scope.contains(entry, &library);
+    let is_candidate = |entry: &Entry| is_such(entry) && scope.contains(entry, &library);
     let last = entries.iter().rposition(is_candidate).ok_or_else(nothing)?;
     let last = entries.swap_remove(last);
     Ok((open_directory(&library.directory_of(&last.id), console)?, last))
@@ -299,7 +315,7 @@ fn say_which(entry: &Entry, console: &mut Console) {
 /// together, but for those that are undone; without one, the last command that changed something, which is returned, too.
 fn default(access: &SessionAccess, console: &mut Console) -> anyhow::Result<(Snapshot, Option<Entry>)> {
     if access.session.is_none() {
-        return last(access, console).map(|(snapshot, last)| (snapshot, Some(last)));
+        return last(CHANGED, shows_changes, access, console).map(|(snapshot, last)| (snapshot, Some(last)));
     }
     let scope = scope(access, true);
     let nothing = || {

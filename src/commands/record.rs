@@ -57,7 +57,7 @@ use front::{Ending, Front};
 pub use recalling::RecallRequest;
 use recalling::{Prepared, Recalling};
 pub use report::{Messages, ShellNotes};
-pub use setup::{Destination, SessionRules, places_here};
+pub use setup::{Destination, SessionRules, has_rules, places_here, workspace_here};
 use setup::{Setup, program, set_up};
 use tracing::Handover;
 
@@ -174,7 +174,8 @@ fn run_program(
             failure.unwrap_or_else(|| end_as(end))
         }
         Ending::Detached(end) => {
-            if has_rules {
+            // A shell's command ends as it does without a recording.
+            if has_rules && !messages.are_of_shell() {
                 messages
                     .say("the recording goes on, and its rules are not judged; check judges it at its end");
             }

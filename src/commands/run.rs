@@ -3,7 +3,7 @@
 //! `record.rs` does the work, as for a recording into a directory.
 
 use super::exit::Exit;
-use super::record::{self, Destination, RecallRequest};
+use super::record::{self, Destination, RecallRequest, has_rules};
 use crate::cli::{ConsistencyChoice, KeepLevel, RecallMode, RecallOptions, RecordingOptions, Run};
 use crate::commands::config;
 use crate::recall::refusal::Allowed;
@@ -41,9 +41,9 @@ fn request(recall: &RecallOptions, options: &RecordingOptions) -> Result<Option<
         _ if options.keep == Some(KeepLevel::Undo) => {
             Some("--recall needs the bytes after each change: --keep changes (its default) or all")
         }
-        _ if options.rules.is_given() => {
-            Some("--recall can't be combined with rules: what is recalled is not judged")
-        }
+        _ if has_rules(options)? => Some(
+            "--recall can't be combined with rules, also those of [policy]: what is recalled is not judged",
+        ),
         _ => None,
     };
     if let Some(why) = why {

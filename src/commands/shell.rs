@@ -24,9 +24,10 @@ use self::title::{file_name, given_line};
 pub use self::title::{inner_line, line_of, step_line, wanted_line};
 pub use self::told::own_places;
 use super::asked;
-use super::config::Config;
+use super::check::Rules;
+use super::config::{self, Config};
 use super::exit::Exit;
-use super::record::{self, Messages, ShellNotes, not_executed};
+use super::record::{self, Messages, ShellNotes, not_executed, workspace_here};
 use crate::agents::{PROGRAM, SHELL};
 use crate::cli::RecordingOptions;
 use crate::library::notes::NoteEvent;
@@ -161,6 +162,13 @@ fn start(
             let error = error.to_string();
             let why = error.lines().next().unwrap_or_default();
             let why = why.strip_prefix("error: ").unwrap_or(why);
+            match Rules::default().with_configured(&workspace_here()) {
+                Ok(rules) if rules.is_empty() => {}
+                configured => {
+                    messages.say(configured.err().as_deref().unwrap_or(why));
+                    return Exit::Failure;
+                }
+            }
             messages.warn_unrecorded(&format!("{why}; the command runs unrecorded"));
             execute(program, command, messages)
         }
@@ -192,7 +200,8 @@ fn is_to_be_recorded(arguments: &[OsString], messages: &Messages) -> bool {
         Invocation::Interactive | Invocation::Nothing => return false,
     };
     let config = Config::load(&Environment::from_process(b"/")).unwrap_or_else(|why| {
-        if told::is_first("configuration") {
+        // If a policy can't be read, the recording says so instead, and is not started.
+        if config::policy().is_ok() && told::is_first("configuration") {
             messages.say(&why);
         }
         Config::default()
@@ -200,9 +209,11 @@ fn is_to_be_recorded(arguments: &[OsString], messages: &Messages) -> bool {
     !line.is_some_and(|line| leaves_out(&config, line))
 }
 
-/// Whether a command line starts a program that the user has run unrecorded.
+/// Whether a command line starts a program that the user has run unrecorded. Where rules are enforced, none is: what follows
+/// the program in the line would escape them.
 pub fn leaves_out(config: &Config, line: &[u8]) -> bool {
-    words::first_program(line).is_some_and(|program| config.shell.leaves_out(&program))
+    let is_exempt = words::first_program(line).is_some_and(|program| config.shell.leaves_out(&program));
+    is_exempt && Rules::default().with_configured(&workspace_here()).is_ok_and(|rules| !rules.are_enforced())
 }
 
 /// Whether the user has switched recordings off.

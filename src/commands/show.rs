@@ -2,7 +2,7 @@
 //!
 //! `list.rs` sorts the records into groups, `fold.rs` shortens long groups, `rows.rs` writes them, `git.rs` tells what
 //! became of Git's state, `header.rs` says what was recorded and what was not, `processes.rs` draws the processes, `network.rs`
-//! lists the socket addresses, `json.rs` writes the JSON.
+//! lists the socket addresses, `refused.rs` what rules refused, `json.rs` writes the JSON.
 
 mod fold;
 mod git;
@@ -11,6 +11,7 @@ mod json;
 mod list;
 mod network;
 mod processes;
+mod refused;
 mod rows;
 
 pub use self::git::{GitChanges, git_changes};
@@ -18,10 +19,11 @@ pub use self::header::{left_out, moment, repositories, status};
 pub use self::list::{Filter, ListedPath, PathGroup, PathGroups};
 pub use self::network::{AddressUse, address_text, address_uses, contacted};
 pub use self::processes::cut;
+pub use self::refused::{Refusal, enforced, number_of_calls, refusals, refused_calls, refused_sentence};
 pub use self::rows::{PathTable, other_attributes, size};
 use super::exit::{Exit, UsageError, VerbResult};
 use super::level::say_unmatched;
-use super::open::open_with_paths;
+use super::open::{open_last_refused, open_with_paths};
 use super::out::{Console, style};
 use super::paths::{Selection, number_of_paths};
 use crate::cli::Show;
@@ -31,7 +33,10 @@ use crate::snapshot::secrets::masked;
 /// Shows all of the snapshot or what the options select.
 pub fn run(args: &Show, console: &mut Console) -> VerbResult {
     let paths = [&args.paths[..], &args.after];
-    let (snapshot, paths) = open_with_paths(args.snap.as_deref(), paths, &args.access, console)?;
+    let (snapshot, paths) = match &args.snap {
+        None if args.refused => (open_last_refused(&args.access, console)?, paths.concat()),
+        snap => open_with_paths(snap.as_deref(), paths, &args.access, console)?,
+    };
     let snapshot = masked(snapshot);
     if let Some(id) = args.process
         && !snapshot.header().processes.iter().any(|process| process.id == id)
@@ -79,7 +84,14 @@ fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console
         }
         network::write(snapshot.header(), args.process, console)?;
     }
-    if (args.processes || args.network) && !is_asked {
+    if args.refused {
+        if !is_asked || args.processes || args.network {
+            writeln!(console)?;
+        }
+        refused::write(snapshot.header(), args.process, console)?;
+    }
+    let has_list = args.processes || args.network || args.refused;
+    if has_list && !is_asked {
         return Ok(());
     }
     let PathGroups(groups) = PathGroups::new(snapshot, filter, args.long);
@@ -101,7 +113,7 @@ fn text(snapshot: &Snapshot, args: &Show, filter: &Filter, console: &mut Console
         let what = if git_changes.is_empty() { "Nothing" } else { "Nothing but Git's state" };
         writeln!(console, "\n{what} was changed.")?;
     }
-    if has_lines && (!is_asked || args.processes || args.network) {
+    if has_lines && (!is_asked || has_list) {
         writeln!(console)?;
     }
     let folded = table.write(console)?;

@@ -106,6 +106,9 @@ pub struct Entry {
     /// Whether the recording has a gap.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub incomplete: bool,
+    /// How many of its calls rules refused.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub refused: u64,
     /// Whether it came from an archive: it tells nothing of the files of this machine.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub imported: bool,
@@ -113,6 +116,10 @@ pub struct Entry {
 
 fn is_no_step(kind: &SnapshotKind) -> bool {
     *kind == SnapshotKind::Recording
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// An entry as it is read: with flattened fields, serde would buffer each line.
@@ -142,6 +149,8 @@ struct EntryLine {
     #[serde(default)]
     incomplete: bool,
     #[serde(default)]
+    refused: u64,
+    #[serde(default)]
     imported: bool,
 }
 
@@ -165,6 +174,7 @@ impl From<EntryLine> for Entry {
             places: line.places,
             state: line.state,
             incomplete: line.incomplete,
+            refused: line.refused,
             imported: line.imported,
         }
     }
@@ -301,6 +311,7 @@ impl Entry {
             places,
             state,
             incomplete: !header.complete,
+            refused: header.refused_calls(),
             imported: header.imported,
         }
     }

@@ -73,7 +73,8 @@ impl CompiledPolicy {
         }
         if let Decision::Denied(word, text) | Decision::Allowed(word, text) = &explanation.decision {
             let name = explanation.other_name.as_deref().unwrap_or(path);
-            let rule = self.path_rules(*word).iter().find(|rule| rule.text == *text);
+            let mut rules = self.both().flat_map(|rules| rules.path_rules(*word));
+            let rule = rules.find(|rule| rule.text == *text);
             explanation.pattern = rule
                 .and_then(|rule| match &rule.paths {
                     PathMatch::Globs(globs) => globs.iter().find(|glob| glob.matches(name)),

@@ -72,6 +72,11 @@ impl RuleWords {
         self.0.entry(word).or_default().extend(texts);
     }
 
+    /// Adds other rules.
+    pub fn extend(&mut self, other: &RuleWords) {
+        other.0.iter().for_each(|(word, texts)| self.add(*word, texts.iter().cloned()));
+    }
+
     /// The rules of a word.
     pub fn of(&self, word: RuleWord) -> &[Vec<u8>] {
         self.0.get(&word).map_or(&[], Vec::as_slice)
@@ -191,6 +196,8 @@ pub struct CompiledPolicy {
     pub(super) named: Vec<NamedFile>,
     /// Whether the recording was made with these rules, so that it has every read that they forbid.
     pub(super) is_of_recording: bool,
+    /// Rules that allow: what is allowed must be so by these, too.
+    stricter: Option<Box<CompiledPolicy>>,
 }
 
 impl CompiledPolicy {
@@ -228,6 +235,26 @@ impl CompiledPolicy {
             }
         }
         Ok(policy)
+    }
+
+    /// The same rules and other ones, which make them stricter: what one of both denies is denied, and what is allowed must be
+    /// so by both.
+    #[must_use]
+    pub fn and(mut self, mut other: CompiledPolicy) -> CompiledPolicy {
+        for (_, word) in PathUseKind::ALL.map(PathUseKind::words) {
+            let rules = other.paths.remove(&word).unwrap_or_default();
+            self.paths.entry(word).or_default().extend(rules);
+        }
+        let denied = other.addresses.remove(&RuleWord::DenyNet).unwrap_or_default();
+        self.addresses.entry(RuleWord::DenyNet).or_default().extend(denied);
+        self.named.append(&mut other.named);
+        self.stricter = Some(Box::new(other));
+        self
+    }
+
+    /// These rules, and those that make them stricter.
+    pub(super) fn both(&self) -> impl Iterator<Item = &CompiledPolicy> {
+        std::iter::once(self).chain(self.stricter.as_deref())
     }
 
     /// The same rules, which mean the files that they name by any other name, too. `state` tells what is at a path now.
@@ -278,12 +305,12 @@ impl CompiledPolicy {
 
     /// The ports that rules name.
     pub(super) fn ports(&self) -> impl Iterator<Item = u16> {
-        self.addresses.values().flatten().filter_map(|(_, rule)| rule.port())
+        self.both().flat_map(|rules| rules.addresses.values().flatten()).filter_map(|(_, rule)| rule.port())
     }
 
     /// Whether there is a rule with a word.
     pub(super) fn has(&self, word: RuleWord) -> bool {
-        !self.path_rules(word).is_empty() || !self.address_rules(word).is_empty()
+        self.both().any(|rules| !rules.path_rules(word).is_empty() || !rules.address_rules(word).is_empty())
     }
 
     /// Whether there is a rule about such uses of paths.
@@ -347,19 +374,20 @@ impl CompiledPolicy {
         if let Some(rule) = self.path_rules(deny).iter().find(denies) {
             return Decision::Denied(deny, rule.text.clone());
         }
-        match self.path_rules(allow) {
-            [] => Decision::Free,
-            rules => match rules.iter().find(allows) {
-                Some(rule) => Decision::Allowed(allow, rule.text.clone()),
-                None => Decision::NotAllowed(allow),
-            },
+        let mut decision = Decision::Free;
+        for rules in self.both().map(|rules| rules.path_rules(allow)).filter(|rules| !rules.is_empty()) {
+            match rules.iter().find(&allows) {
+                Some(rule) => decision = Decision::Allowed(allow, rule.text.clone()),
+                None => return Decision::NotAllowed(allow),
+            }
         }
+        decision
     }
 
     /// What the rules say of the use of an address.
     pub fn decide_address(&self, used: &NetworkUse) -> Decision {
-        let find = |word| self.address_rules(word).iter().find(|(_, rule)| rule.matches(used));
-        if let Some((text, _)) = find(RuleWord::DenyNet) {
+        let matches = |(_, rule): &&(Vec<u8>, AddressRule)| rule.matches(used);
+        if let Some((text, _)) = self.address_rules(RuleWord::DenyNet).iter().find(matches) {
             return Decision::Denied(RuleWord::DenyNet, text.clone());
         }
         let allow = match &used.address {
@@ -371,11 +399,14 @@ impl CompiledPolicy {
                 RuleWord::AllowNet
             }
         };
-        match find(allow) {
-            Some((text, _)) => Decision::Allowed(allow, text.clone()),
-            None if self.has(allow) => Decision::NotAllowed(allow),
-            None => Decision::Free,
+        let mut decision = Decision::Free;
+        for rules in self.both().map(|rules| rules.address_rules(allow)).filter(|rules| !rules.is_empty()) {
+            match rules.iter().find(matches) {
+                Some((text, _)) => decision = Decision::Allowed(allow, text.clone()),
+                None => return Decision::NotAllowed(allow),
+            }
         }
+        decision
     }
 }
 
@@ -486,6 +517,43 @@ mod tests {
             [RuleWord::AllowWrite, RuleWord::DenyWrite].map(|word| &policy.path_rules(word)[0]);
         assert!(["/link/x", "/real/x"].iter().all(|path| matches(denied, path)));
         assert!(["/home/me/x.o", "/data/me/x.o"].iter().all(|path| matches(allowed, path)));
+    }
+
+    #[test]
+    fn stricter_rules_deny_more_and_allow_no_more() {
+        let compiled = |rules: &[(RuleWord, &str)]| {
+            let mut words = RuleWords::default();
+            rules.iter().for_each(|(word, text)| words.add(*word, [text.as_bytes().to_vec()]));
+            CompiledPolicy::new(&words, &places(), &|path| path.to_vec()).unwrap()
+        };
+        let stricter = compiled(&[
+            (RuleWord::AllowWrite, "/w/a"),
+            (RuleWord::AllowWrite, "/x"),
+            (RuleWord::DenyRead, "/w/key"),
+            (RuleWord::AllowNet, "10.0.0.0/8"),
+            (RuleWord::DenyNet, "10.0.0.2"),
+        ]);
+        let policy = compiled(&[(RuleWord::AllowWrite, "@workspace"), (RuleWord::DenyWrite, "/w/a/b")]);
+        let policy = policy.and(stricter);
+        for (path, is_allowed) in
+            [("/w/a/x", true), ("/w/a/b", false), ("/w/c", false), ("/x", false), ("/y", false)]
+        {
+            let decision = policy.decide(PathUseKind::Write, path.as_bytes(), &|_| false);
+            assert_eq!(matches!(decision, Decision::Allowed(..)), is_allowed, "{path} {decision:?}");
+        }
+        assert!(policy.decide(PathUseKind::Read, b"/w/key", &|_| false).forbidden().is_some());
+        assert_eq!(policy.decide(PathUseKind::Read, b"/w/other", &|_| false), Decision::Free);
+        assert!(policy.has(RuleWord::AllowNet) && policy.forbids_reading_any());
+        for (address, is_allowed) in [("10.0.0.1:1", true), ("10.0.0.2:1", false), ("11.0.0.1:1", false)] {
+            let used = NetworkUse {
+                process: 1,
+                operation: crate::snapshot::NetworkOperation::Connect,
+                address: NetworkAddress::Inet(address.parse().unwrap()),
+                count: 1,
+                errno: None,
+            };
+            assert_eq!(policy.decide_address(&used).forbidden().is_none(), is_allowed, "{address}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Neighbours: `manifest.rs` has the other records, `wire.rs` their JSON.
 
-use super::manifest::Operation;
+use super::manifest::{Header, Operation};
 use super::network::{NetworkAddress, NetworkOperation};
 
 /// What follows when a rule forbids a call.
@@ -66,5 +66,12 @@ impl RefusedSubject {
             RefusedSubject::Path { operation, .. } => operation.name(),
             RefusedSubject::Address { operation, .. } => operation.name(),
         }
+    }
+}
+
+impl Header {
+    /// How many calls rules refused.
+    pub fn refused_calls(&self) -> u64 {
+        self.refused.iter().fold(0, |sum, refused| sum.saturating_add(refused.count))
     }
 }

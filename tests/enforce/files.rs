@@ -241,6 +241,7 @@ fn rules_themselves_and_our_program_are_protected() {
     fs::create_dir_all(&config).unwrap();
     fs::write(config.join("config.toml"), "").unwrap();
     fs::write(place.base().join("policy.toml"), "deny-read = [\"x\"]\n").unwrap();
+    place.write(".agent-snapshot.toml", "");
     let script = format!(
         "echo > ../policy.toml; ln ../policy.toml p; echo > p; mv ../policy.toml q; echo >> ../config/agent-snapshot/config.toml
          mv ../config/agent-snapshot ../config/other; echo > .agent-snapshot.toml; echo > ../out/x; chmod 700 {0}; echo > /proc/$$/mem",

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::text::{FindingText, plain};
 use super::{INCOMPLETE, Judged, root_of};
 use crate::commands::out::{Console, OutputError};
+use crate::commands::show::refusals;
 use crate::git::below;
 use crate::policy::PolicyVerdict;
 use crate::snapshot::{Digest, printable};
@@ -23,6 +24,12 @@ pub fn write(judged: &[Judged], console: &mut Console) -> Result<(), OutputError
             let text = FindingText::new(finding, header);
             let path = finding.subject.path().unwrap_or(root);
             issues.push(issue(finding.word.name(), &text.subject, &text.line(), path, root));
+        }
+        for refusal in refusals(header, None) {
+            let path = refusal.path().unwrap_or(root);
+            let mut refused = issue(refusal.word(), &refusal.what(), &refusal.line(header), path, root);
+            refused["severity"] = "info".into();
+            issues.push(refused);
         }
         if *verdict == PolicyVerdict::Unknown {
             let gaps = report.unknown.iter().map(|gap| plain(gap));

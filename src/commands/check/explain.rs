@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap as _, Serializer};
 
 use super::text::rule;
-use super::{compiled, places, state_of};
+use super::{Rules, places, policy_of, state_of};
 use crate::cli::PolicyCheck;
 use crate::commands::exit::{Exit, UsageError, VerbResult};
 use crate::commands::json;
@@ -16,12 +16,12 @@ use crate::commands::out::{Console, style};
 use crate::commands::paths::{absolute, quoted, resolved};
 use crate::commands::record::places_here;
 use crate::fs;
-use crate::policy::{AskedAddress, CompiledPolicy, Decision, PathExplanation, RuleWords};
+use crate::policy::{AskedAddress, CompiledPolicy, Decision, PathExplanation};
 use crate::snapshot::secrets::{ContentSign, may_have_sign};
 use crate::snapshot::{Snapshot, printable};
 
 /// Runs it for what the user asks about.
-pub fn run(asked: &[u8], words: &RuleWords, args: &PolicyCheck, console: &mut Console) -> VerbResult {
+pub fn run(asked: &[u8], given: &Rules, args: &PolicyCheck, console: &mut Console) -> VerbResult {
     if asked.is_empty() {
         return Err(UsageError("--explain needs a path or an address".to_owned()).into());
     }
@@ -30,7 +30,7 @@ pub fn run(asked: &[u8], words: &RuleWords, args: &PolicyCheck, console: &mut Co
         Some(snapshot) => places(snapshot.header()),
         None => places_here(),
     };
-    let policy = places.and_then(|places| compiled(words, &places)).map_err(UsageError)?;
+    let policy = places.and_then(|places| policy_of(given, &places)).map_err(UsageError)?;
     let explained = match AskedAddress::parse(asked) {
         Some(AskedAddress::Unix(path)) if !path.starts_with(b"/") && !path.starts_with(b"\0") => {
             of_address(asked, &AskedAddress::Unix(absolute_path(&path)?), &policy)

@@ -7,12 +7,16 @@ use serde_json::{Value, json};
 use super::text::{FindingText, Process, plain};
 use super::{INCOMPLETE, Judged, overall, root_of};
 use crate::commands::out::{Console, OutputError};
+use crate::commands::show::{Refusal, refusals};
 use crate::git::below;
 use crate::policy::{Finding, FindingSubject, PolicyVerdict, RuleWord};
 use crate::snapshot::Header;
 
 /// The name of the directory that relative URIs start from.
 const BASE: &str = "SRCROOT";
+
+/// The rule of what is protected whatever the rules are.
+const PROTECTED: &str = "protected";
 
 /// Writes the findings as one run, with paths relative to the working tree of the first recording: code hosts refuse several
 /// runs of one tool.
@@ -31,6 +35,7 @@ pub fn write(judged: &[Judged], console: &mut Console) -> Result<(), OutputError
                 })
             }));
         }
+        results.extend(refusals(header, None).iter().map(|refusal| refused(refusal, header, root)));
         let notification =
             |level: &str, text: &String| json!({"level": level, "message": {"text": escaped(&plain(text))}});
         notifications.extend(report.unknown.iter().map(|gap| notification("error", gap)));
@@ -39,6 +44,7 @@ pub fn write(judged: &[Judged], console: &mut Console) -> Result<(), OutputError
     let mut rules: Vec<Value> =
         RuleWord::ALL.iter().map(|word| rule(word.name(), description(*word))).collect();
     rules.push(rule(INCOMPLETE, "The recording may lack something that rules are about"));
+    rules.push(rule(PROTECTED, "The command was to change a recording, or what decides on rules"));
     let snapshots: Vec<&str> = judged.iter().map(|judged| judged.header.id.as_str()).collect();
     console.json(&json!({
         "$schema": "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
@@ -77,14 +83,9 @@ fn description(word: RuleWord) -> &'static str {
 
 fn result_of(finding: &Finding, header: &Header, root: &[u8]) -> Value {
     let text = FindingText::new(finding, header);
-    let of_process = || {
-        let id = finding.processes.first()?;
-        let process = header.processes.iter().find(|process| process.id == *id)?;
-        Some(process.image.exe.as_slice()).filter(|exe| exe.starts_with(b"/"))
-    };
     // A result without a place is refused by code hosts: that of an address is the program.
     let place = match &finding.subject {
-        FindingSubject::Address(_) => of_process().unwrap_or(root),
+        FindingSubject::Address(_) => program(finding.processes.first(), header).unwrap_or(root),
         subject => subject.path().unwrap_or(root),
     };
     let processes: Vec<_> = finding.processes.iter().map(|id| Process::new(*id, header)).collect();
@@ -95,6 +96,28 @@ fn result_of(finding: &Finding, header: &Header, root: &[u8]) -> Value {
         "locations": [location(place, root)],
         "properties": {"processes": processes},
     })
+}
+
+/// A call that did not happen.
+fn refused(refusal: &Refusal, header: &Header, root: &[u8]) -> Value {
+    let (id, index) = match RuleWord::ALL.iter().position(|word| word.name() == refusal.word()) {
+        Some(index) => (refusal.word(), index),
+        None => (PROTECTED, RuleWord::ALL.len() + 1),
+    };
+    let place = refusal.path().or_else(|| program(refusal.processes.first(), header)).unwrap_or(root);
+    let processes: Vec<_> = refusal.processes.iter().map(|id| Process::new(*id, header)).collect();
+    json!({
+        "ruleId": id, "ruleIndex": index, "level": "note",
+        "message": {"text": escaped(&refusal.line(header))},
+        "locations": [location(place, root)],
+        "properties": {"processes": processes, "refused": refusal.count},
+    })
+}
+
+/// The program of a process, by its path.
+fn program<'h>(id: Option<&u32>, header: &'h Header) -> Option<&'h [u8]> {
+    let process = header.processes.iter().find(|process| Some(&process.id) == id)?;
+    Some(process.image.exe.as_slice()).filter(|exe| exe.starts_with(b"/"))
 }
 
 /// The place of a path: relative to the working tree if it is beneath it.

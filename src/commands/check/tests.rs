@@ -546,7 +546,7 @@ fn sarif_holds_hostile_names_and_is_the_same_each_time() {
 
 /// Validates a log with the schema of OASIS, if Python has jsonschema.
 #[track_caller]
-fn is_valid_sarif(log: &[u8]) {
+pub fn is_valid_sarif(log: &[u8]) {
     let python = |script: &str| {
         let mut command = Command::new("python3");
         command.args([

@@ -9,8 +9,11 @@ use super::{Check, calls};
 use crate::agents::error::shown;
 use crate::agents::installed::ProgramCopy;
 use crate::agents::{PROGRAM, Surroundings};
+use crate::cli::Enforce;
+use crate::commands::check::Rules;
 use crate::commands::config::{Config, Limits};
 use crate::commands::init::{PRIVILEGES, beside_us, running_shell};
+use crate::commands::record::{places_here, workspace_here};
 use crate::commands::shell::is_switched_off;
 use crate::library::{Library, Place};
 use crate::observe::policy::ignore::Environment;
@@ -36,6 +39,7 @@ pub fn checks() -> Vec<Check> {
     checks.extend(calls::checks(obstacle.is_none(), nearest));
     checks.extend(obstacle);
     checks.extend(configuration());
+    checks.push(policy());
     let config = Config::load(&Environment::from_process(b"/")).unwrap_or_default();
     checks.extend(privileges(line("NoNewPrivs:"), &config));
     checks.push(library());
@@ -122,6 +126,47 @@ fn yama(capabilities: Option<&str>) -> Option<Check> {
 fn configuration() -> Option<Check> {
     let why = Limits::load().err()?;
     Some(Check::finding("config", why, "correct the file: until then, nothing is pruned after a recording"))
+}
+
+/// Whether there are rules for what is recorded here, and whether they are enforced.
+fn policy() -> Check {
+    let configured = Rules::default().with_configured(&workspace_here());
+    let rules = configured.and_then(|rules| {
+        if !rules.is_empty() {
+            places_here().and_then(|places| rules.compiled(&places))?;
+        }
+        Ok(rules)
+    });
+    let rules = match rules {
+        Ok(rules) => rules,
+        Err(why) => {
+            return Check::finding(
+                "policy",
+                why,
+                "correct the file: until then, nothing that would be recorded is run",
+            );
+        }
+    };
+    if rules.is_empty() {
+        return Check::note(
+            "policy",
+            "no rules are set: there is no [policy] in config.toml, and no .agent-snapshot.toml here",
+        );
+    }
+    let files: Vec<_> = rules.files().map(|file| printable(file.as_os_str().as_encoded_bytes())).collect();
+    let files = files.join(" and ");
+    match rules.enforce {
+        None => Check::note("policy", format!("the rules of {files} are judged, and not enforced"))
+            .advise("enforce = true, in [policy] of config.toml"),
+        Some(Enforce::BestEffort) => {
+            Check::fine("policy", format!("the rules of {files} are enforced as far as possible"))
+        }
+        Some(Enforce::Refuse) => Check::fine("policy", format!("the rules of {files} are enforced")),
+        Some(Enforce::End) => Check::fine(
+            "policy",
+            format!("the rules of {files} are enforced, and the first refusal ends a command"),
+        ),
+    }
 }
 
 fn privileges(no_new_privileges: Option<&str>, config: &Config) -> Option<Check> {

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
 
+use crate::policy::RuleWord;
+
 /// Removes what schemars adds and some clients refuse: `format` of integers, since they do not know `uint`, and null, which
 /// is a type and the default of each optional argument.
 pub fn tidy(schema: &mut Arc<JsonObject>) {
@@ -37,6 +39,7 @@ pub fn log() -> Value {
             "title": text("The command line, if the command is a shell that was started for it"),
             "cwd": text("The directory that it was started in"),
             "status": {"type": "integer", "description": "The exit status"},
+            "refused": count("How many of its calls rules refused"),
             "created": count("How many paths it created"),
             "changed": count("How many paths it changed"),
             "deleted": count("How many paths it deleted")
@@ -79,11 +82,13 @@ pub fn show() -> Value {
             },
             "git_files": {"type": "array", "items": file()},
             "processes": {"type": "array", "items": {"type": "object"}},
-            "network": {"type": "array", "items": {"type": "object"}}
+            "network": {"type": "array", "items": {"type": "object"}},
+            "refused": {"type": "array", "items": {"type": "object"}},
+            "refused_calls": count("How many calls rules refused")
         }),
         &["id", "command", "exit_status", "start_cwd", "started_at", "complete", "counts"],
     );
-    // One of the four lists is there.
+    // One of the lists is there.
     if let Some(required) = schema["required"].as_array_mut() {
         required.retain(|key| key != "files");
     }
@@ -231,7 +236,7 @@ pub fn check() -> Value {
     let finding = json!({
         "type": "object",
         "properties": {
-            "rule": {"type": "string", "enum": ["allow-write", "deny-write", "deny-read", "deny-net"]},
+            "rule": {"type": "string", "enum": RuleWord::ALL.map(RuleWord::name)},
             "pattern": text("The pattern that matched"),
             "path": text("The path"),
             "operations": texts("What was done with it"),
@@ -248,7 +253,10 @@ pub fn check() -> Value {
             "verdict": {"type": "string", "enum": ["pass", "fail", "unknown"]},
             "complete": {"type": "boolean", "description": "Whether the recording lost sight of nothing"},
             "unknown": {"type": "array", "description": "What may be missing from the findings"},
-            "notes": {"type": "array", "description": "What the rules did not judge"}
+            "notes": {"type": "array", "description": "What the rules did not judge"},
+            "refused": {
+                "type": "array", "items": {"type": "object"}, "description": "What was refused when rules were enforced"
+            }
         }),
         &["id", "verdict", "complete", "unknown", "notes"],
     )

@@ -115,7 +115,7 @@ pub static TOOLS: [ToolRow; 8] = [
         name: "show",
         title: "Show a recording",
         description: "Show what a recorded command did: which paths it changed, created and deleted, with their states \
-            before and after, or which processes and network addresses it used.",
+            before and after, which processes and network addresses it used, or what rules refused.",
         is_change: false,
         input: Tool::with_input_schema::<views::ShowInput>,
         output: schema::show,

@@ -89,10 +89,12 @@ enum ShowList {
     GitFiles,
     Processes,
     Network,
+    Refused,
 }
 
 impl ShowList {
-    const ALL: [ShowList; 4] = [ShowList::Files, ShowList::GitFiles, ShowList::Processes, ShowList::Network];
+    const ALL: [ShowList; 5] =
+        [ShowList::Files, ShowList::GitFiles, ShowList::Processes, ShowList::Network, ShowList::Refused];
 
     /// The key of the list in the object of `show`.
     fn key(self) -> &'static str {
@@ -101,6 +103,7 @@ impl ShowList {
             ShowList::GitFiles => "git_files",
             ShowList::Processes => "processes",
             ShowList::Network => "network",
+            ShowList::Refused => "refused",
         }
     }
 }
@@ -122,6 +125,8 @@ pub fn show(project: &Project, input: ShowInput) -> anyhow::Result<Value> {
     for other in ShowList::ALL.into_iter().filter(|other| *other != list) {
         object.remove(other.key());
     }
+    // Without a refusal there is no such key.
+    object.entry(list.key()).or_insert_with(|| Value::Array(Vec::new()));
     Ok(page_from(object, list.key(), offset, limit, false))
 }
 
@@ -317,11 +322,6 @@ pub fn check(project: &Project, input: CheckInput) -> anyhow::Result<Value> {
         allow_unix: words(input.allow_unix),
         policy: None,
     };
-    if !rules.is_given() {
-        let why = "check needs a rule: one of allow_write, deny_write, allow_read, deny_read, allow_exec, deny_exec, \
-                   allow_net, deny_net and allow_unix";
-        return Err(UsageError(why.to_owned()).into());
-    }
     let args = PolicyCheck {
         snap: given(input.recording).map(PathBuf::from),
         all: false,

@@ -19,6 +19,7 @@ use crate::cli;
 use crate::commands::check::judged;
 use crate::commands::exit::Exit;
 use crate::commands::shell::{inner_line, step_line, wanted_line};
+use crate::commands::show::refused_sentence;
 use crate::library::index::PathHashes;
 use crate::library::log::{Changes, working_tree};
 use crate::library::{Entry, ID_LENGTH, Library};
@@ -220,18 +221,21 @@ impl BundleWriter {
         let judged = setup.policy.as_ref().map(|policy| outcome_of(policy, directory.real_path()));
         let facts = Facts { counts: &counts, elapsed, verdict: judged.as_ref().map(|(_, verdict)| *verdict) };
         let report = report::render(setup.report, &header, &facts, &path, directory.real_path());
-        let policy = judged.map(|(outcome, _)| Box::new(outcome));
+        let mut policy = judged.map(|(outcome, _)| Box::new(outcome));
+        if let Some(policy) = &mut policy {
+            policy.findings.extend(refused_sentence(&header));
+        }
         Ok(WrittenBundle { complete: header.complete, notes, report, policy })
     }
 
-    /// Writes the snapshot of a step of a session, if it is a job, of a shell with these arguments; false if it is an
-    /// edit that changed nothing, of which none is written.
+    /// Writes the snapshot of a step of a session, if it is a job, of a shell with these arguments, and counts the calls that
+    /// rules refused; none if it is an edit that changed nothing, of which none is written.
     pub fn write_step(
         &self,
         recorder: &Recorder,
         shell: Option<&[Vec<u8>]>,
         ending: RecordingEnd,
-    ) -> Result<bool, String> {
+    ) -> Result<Option<u64>, String> {
         let manifest = self.directory.unnamed_file().map_err(|error| self.failed("write", &error))?;
         let committed = recorder.finish(|recorded| {
             let header = self.header.clone();
@@ -254,7 +258,7 @@ impl BundleWriter {
         })?;
         match committed {
             Some(Committed { not_listed: Some(why), .. }) => Err(why),
-            committed => Ok(committed.is_some()),
+            committed => Ok(committed.map(|committed| committed.header.refused_calls())),
         }
     }
 

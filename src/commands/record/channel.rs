@@ -104,7 +104,7 @@ pub struct RecordingOutcome {
 /// What the rules of the user come to.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PolicyOutcome {
-    /// The findings; sentences.
+    /// The findings, and what was refused; sentences.
     pub findings: Vec<String>,
     /// Why the recording does not pass; none if it does.
     pub failure: Option<String>,

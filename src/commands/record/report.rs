@@ -97,6 +97,9 @@ pub fn render(kind: ReportFormat, header: &Header, facts: &Facts, shown: &str, d
                 "created": counts.created, "changed": counts.changed, "deleted": counts.deleted,
                 "git": counts.git, "inherited": counts.inherited, "read": counts.read, "warnings": warnings,
             });
+            if header.enforcement.is_some() {
+                report["refused"] = header.refused_calls().into();
+            }
             if let Some(verdict) = verdict {
                 report["policy"] = verdict.name().into();
             }
@@ -122,6 +125,9 @@ fn summary(header: &Header, facts: &RecordCounts, elapsed: Duration, directory: 
     );
     for gap in gaps(header) {
         let _ = writeln!(text, "agent-snapshot: {gap}");
+    }
+    for limit in header.enforcement.iter().flat_map(|enforcement| &enforcement.limits) {
+        let _ = writeln!(text, "agent-snapshot: not enforced: {}", printable(limit.as_bytes()));
     }
     // Nothing is lost, but the command did not do what it does alone.
     for tracer in header.warnings.iter().filter(|warning| warning.kind == WarningKind::NestedTracer) {

@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use super::recalling::RecallSetup;
 use super::report::Messages;
 use crate::cli::{self, Enforce, IfUnavailable, KeepLevel, ReportFormat};
-use crate::commands::check::{compiled, rule_words, search_path};
+use crate::commands::check::{Rules, search_path};
 use crate::commands::config::{self, SessionConfig};
 use crate::commands::exit::Exit;
 use crate::commands::recover::make_way;
@@ -22,18 +22,16 @@ use crate::observe::PROGRAMS;
 use crate::observe::enforce::EnforcedRules;
 use crate::observe::inherited::Inherited;
 use crate::observe::policy::ignore::{Environment, Ignore};
-use crate::policy::{CompiledPolicy, PathUseKind, PolicyPlaces, RuleWords};
+use crate::policy::{CompiledPolicy, PathUseKind, PolicyPlaces};
 use crate::snapshot::identity::random_id;
 use crate::snapshot::journal::ProcessMark;
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::secrets::Secrets;
 use crate::snapshot::{Enforcement, EnforcementMode, Keep, printable};
 use crate::trace::launch::Program;
+use crate::trace::question::is_recorded;
 use crate::trace::syscalls::Judged;
 use crate::trace::{self, attributes::ProcessAttributes, sys, trials};
-
-/// The file of a project's own rules.
-const PROJECT_POLICY: &str = ".agent-snapshot.toml";
 
 /// Everything that is decided before the launch.
 pub struct Setup {
@@ -87,6 +85,7 @@ impl Setup {
 }
 
 /// Why nothing was started, and the exit that follows from it.
+#[derive(Debug)]
 pub struct SetupError {
     pub exit: Exit,
     pub message: String,
@@ -145,31 +144,24 @@ pub struct UserRules {
 
 /// The rules of what the command may do, if there are any.
 pub fn rules(options: &cli::RecordingOptions) -> Result<Option<UserRules>, SetupError> {
-    let words = rule_words(&options.rules).map_err(SetupError::ours)?;
-    if let Some(why) = options.enforce.and_then(|_| why_not_enforced(options, &words)) {
-        return Err(SetupError::ours(why));
+    let rules = rules_here(options).map_err(SetupError::ours)?;
+    if options.enforce.is_some() && rules.is_empty() {
+        return Err(SetupError::ours("--enforce needs a rule, such as --deny-read @secrets"));
     }
-    if words.is_empty() {
+    if rules.is_empty() {
         return Ok(None);
     }
-    let limits = match options.enforce {
+    if let Some(why) = rules.enforce.and_then(|_| why_not_enforced(options)) {
+        let what = if options.enforce.is_some() { "--enforce" } else { "enforce, in the configuration," };
+        return Err(SetupError::ours(format!("{what} can't be combined with {why}")));
+    }
+    let limits = match rules.enforce {
+        Some(enforce) => limits(enforce).map_err(SetupError::ours)?,
         None => Vec::new(),
-        Some(enforce) => match (trials::in_child(trials::pinned_memory).and_then(|tried| tried), enforce) {
-            (Ok(()), _) => Vec::new(),
-            (Err(error), Enforce::BestEffort) => vec![format!(
-                "what a call names can be rewritten by another thread after it was judged (mseal: {error})"
-            )],
-            (Err(error), Enforce::Refuse | Enforce::End) => {
-                return Err(SetupError::ours(format!(
-                    "rules can't be enforced here, since another thread could rewrite what a call names after it was judged \
-                     (mseal: {error}; Linux 6.10 has it); --enforce=best-effort enforces them all the same"
-                )));
-            }
-        },
     };
     let places = places_here().map_err(SetupError::ours)?;
-    let policy = compiled(&words, &places).map_err(SetupError::ours)?.of_recording();
-    let enforced = options.enforce.map(|enforce| EnforcedRules {
+    let policy = rules.compiled(&places).map_err(SetupError::ours)?.of_recording();
+    let enforced = rules.enforce.map(|enforce| EnforcedRules {
         policy: policy.clone(),
         protected: protected(options, &places),
         manifest: Enforcement {
@@ -177,22 +169,37 @@ pub fn rules(options: &cli::RecordingOptions) -> Result<Option<UserRules>, Setup
                 Enforce::End => EnforcementMode::End,
                 Enforce::Refuse | Enforce::BestEffort => EnforcementMode::Refuse,
             },
-            rules: words.lines(),
+            rules: rules.lines(),
             limits,
         },
     });
     Ok(Some(UserRules { policy, enforced }))
 }
 
-/// Why rules can't be enforced with these options.
-fn why_not_enforced(options: &cli::RecordingOptions, words: &RuleWords) -> Option<&'static str> {
+/// What can't be enforced here.
+///
+/// # Errors
+/// A sentence, if all is to be enforced.
+fn limits(enforce: Enforce) -> Result<Vec<String>, String> {
+    let tried = trials::in_child(trials::pinned_memory).and_then(|tried| tried);
+    match (tried, enforce) {
+        (Ok(()), _) => Ok(Vec::new()),
+        (Err(error), Enforce::BestEffort) => Ok(vec![format!(
+            "what a call names can be rewritten by another thread after it was judged (mseal: {error})"
+        )]),
+        (Err(error), Enforce::Refuse | Enforce::End) => Err(format!(
+            "rules can't be enforced here, since another thread could rewrite what a call names after it was judged \
+             (mseal: {error}; it is in Linux 6.10 and newer); --enforce=best-effort enforces the rest"
+        )),
+    }
+}
+
+/// The option with which rules can't be enforced, and why.
+fn why_not_enforced(options: &cli::RecordingOptions) -> Option<&'static str> {
     match options {
-        _ if words.is_empty() => Some("--enforce needs a rule, such as --deny-read @secrets"),
-        _ if options.allow_io_uring => {
-            Some("--enforce can't be combined with --allow-io-uring, whose operations are not seen")
-        }
+        _ if options.allow_io_uring => Some("--allow-io-uring, whose operations are not seen"),
         _ if options.if_unavailable == Some(IfUnavailable::Run) => {
-            Some("--enforce can't be combined with --if-unavailable run: what is not recorded is not refused")
+            Some("--if-unavailable run: what is not recorded is not refused")
         }
         _ => None,
     }
@@ -204,21 +211,48 @@ fn protected(options: &cli::RecordingOptions, places: &PolicyPlaces) -> Vec<Vec<
     let exe = std::fs::read_link("/proc/self/exe").ok();
     let programs = exe.iter().flat_map(|exe| PROGRAMS.map(|name| exe.with_file_name(name)));
     let of_project = [places.workspace(), &places.start];
-    let of_project = of_project.map(|place| PathBuf::from(OsStr::from_bytes(place)).join(PROJECT_POLICY));
+    let of_project = of_project.map(|place| PathBuf::from(OsStr::from_bytes(place)).join(config::PROJECT));
+    // A new one only makes the rules stricter: it may come with a checkout.
+    let of_project = of_project.into_iter().filter(|path| path.symlink_metadata().is_ok());
     let files = options.rules.policy.clone().into_iter().chain(config::path(&environment));
     let paths = files.chain(exe.clone()).chain(programs).chain(of_project);
     // As the paths of calls, without a symlink on the way; also one that is not there yet.
-    let real = paths.map(|path| {
+    // Of a symlink, also where it leads.
+    let real = paths.flat_map(|path| {
         let absolute = std::path::absolute(&path).unwrap_or(path);
         let directory = absolute.parent().and_then(|parent| parent.canonicalize().ok());
-        let beside = directory.zip(absolute.file_name()).map(|(directory, name)| directory.join(name));
-        let real = absolute.canonicalize().ok().or(beside).unwrap_or(absolute);
-        real.into_os_string().into_vec()
+        let named = directory.zip(absolute.file_name()).map(|(directory, name)| directory.join(name));
+        [Some(named.unwrap_or_else(|| absolute.clone())), absolute.canonicalize().ok()].into_iter().flatten()
     });
-    let mut real: Vec<_> = real.collect();
+    let mut real: Vec<_> = real.map(|path| path.into_os_string().into_vec()).collect();
     real.sort_unstable();
     real.dedup();
     real
+}
+
+/// The rules that hold for a recording: those that were given, and those of the configuration.
+///
+/// # Errors
+/// One sentence, which names the file and the fault.
+fn rules_here(options: &cli::RecordingOptions) -> Result<Rules, String> {
+    let given = Rules::given(&options.rules, options.enforce)?;
+    // An outer recording has those of the configuration.
+    if is_recorded() { Ok(given) } else { given.with_configured(&workspace_here()) }
+}
+
+/// Whether there are rules of what the command may do.
+///
+/// # Errors
+/// One sentence, which names the file and the fault.
+pub fn has_rules(options: &cli::RecordingOptions) -> Result<bool, String> {
+    rules_here(options).map(|rules| !rules.is_empty())
+}
+
+/// The root of the project that a recording which is started here is of.
+pub fn workspace_here() -> Vec<u8> {
+    // If that is unknown, so is any file there.
+    let start = start_directory().unwrap_or_default();
+    working_tree(&start).unwrap_or(start)
 }
 
 /// What rules are relative to in a recording that is started here.

@@ -27,6 +27,7 @@ use crate::cli::ReportFormat;
 use crate::commands::paths::counted;
 use crate::commands::recover::{lock, not_recovered};
 use crate::commands::shell::{Shell, shell_of};
+use crate::commands::show::number_of_calls;
 use crate::library::{ID_LENGTH, Library};
 use crate::observe::losses::Losses;
 use crate::observe::session::{Beginning, Launch, Session, Step, Steps};
@@ -97,14 +98,20 @@ pub fn record(
         return Ok(());
     }
     tree.wait_for_front();
-    let Counts { messages, commands, edits } =
+    let Counts { mut messages, commands, edits, refused } =
         std::mem::take(&mut *state.counts.lock().unwrap_or_else(PoisonError::into_inner));
-    let report = match (setup.report, &setup.options.session) {
-        (ReportFormat::Summary, Some(name)) => format!(
-            "agent-snapshot: {}, {} → agent-snapshot log --session {}\n",
+    let log = setup.options.session.as_deref().map(|name| {
+        format!("agent-snapshot log --session {}", crate::commands::paths::shell_word(name.as_bytes()))
+    });
+    if let (Some(calls), Some(log)) = (number_of_calls(refused), &log) {
+        let were = if refused == 1 { "was" } else { "were" };
+        messages.push(format!("{calls} {were} refused by rules ({log} marks the steps)"));
+    }
+    let report = match (setup.report, log) {
+        (ReportFormat::Summary, Some(log)) => format!(
+            "agent-snapshot: {}, {} → {log}\n",
             counted(commands, "command", "commands"),
             counted(edits, "edit", "edits"),
-            crate::commands::paths::shell_word(name.as_bytes()),
         ),
         _ => String::new(),
     };
@@ -150,6 +157,8 @@ struct Counts {
     messages: Vec<String>,
     commands: usize,
     edits: usize,
+    /// The calls that rules refused.
+    refused: u64,
 }
 
 impl SessionState {
@@ -299,14 +308,15 @@ impl Step for SessionStep {
         };
         let written = self.bundle.write_step(&self.recorder, self.shell.as_deref(), ending);
         match written {
-            Ok(true) => {
+            Ok(Some(refused)) => {
                 let mut counts = self.state.counts.lock().unwrap_or_else(PoisonError::into_inner);
+                counts.refused = counts.refused.saturating_add(refused);
                 match self.kind {
                     SnapshotKind::Edit => counts.edits += 1,
                     _ => counts.commands += 1,
                 }
             }
-            Ok(false) => return self.discard(),
+            Ok(None) => return self.discard(),
             Err(error) => {
                 let place = self.directory.real_path().display();
                 self.state.say(&format!(

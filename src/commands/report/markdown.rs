@@ -19,12 +19,16 @@ pub fn section(section: &Section, room: usize) -> String {
     let mut cut = Vec::new();
     text.push(&format!("### Recorded: {}\n\n", code(&short(&section.status))));
     text.push(&fenced("sh", &section.command));
-    if !section.gaps.is_empty() {
-        let lines = section.gaps.iter().map(|gap| format!("> - {}\n", code(&short(gap))));
-        text.push("> [!WARNING]\n> This record has gaps:\n>\n");
-        let shown = text.push_each(lines);
-        note(&mut cut, section.gaps.len() - shown, "gap", "gaps");
-        text.push("\n");
+    for (title, lines, one, many) in [
+        ("This record has gaps", &section.gaps, "gap", "gaps"),
+        ("Rules refused calls of this command", &section.refused, "refusal", "refusals"),
+    ] {
+        if !lines.is_empty() {
+            text.push(&format!("> [!WARNING]\n> {title}:\n>\n"));
+            let shown = text.push_each(lines.iter().map(|line| format!("> - {}\n", code(&short(line)))));
+            note(&mut cut, lines.len() - shown, one, many);
+            text.push("\n");
+        }
     }
     let lasting: Vec<&ShownPath> = section.changes.iter().filter(|path| path.lasts()).collect();
     let programs = section.processes.iter().map(|process| (process.id, process.name.as_str())).collect();

@@ -14,8 +14,8 @@ use super::super::paths::{
     Selection, file_name, must_be_quoted, number_of_paths, quote_into, quoted, shell_line,
 };
 use super::super::show::{
-    AddressUse, Filter, ListedPath, PathGroup, PathGroups, PathTable, address_uses, contacted, cut, left_out,
-    moment, repositories, size, status,
+    AddressUse, Filter, ListedPath, PathGroup, PathGroups, PathTable, address_uses, contacted, cut, enforced,
+    left_out, moment, refusals, refused_calls, repositories, size, status,
 };
 use super::diffs::{Diffs, PathDiff};
 use crate::cli::Show;
@@ -27,6 +27,8 @@ use crate::snapshot::{FileType, Header, Operations, RecordedProcess, Snapshot};
 const COMMAND: usize = 4096;
 /// The most characters of the command line of one of the processes.
 const PROCESS: usize = 1024;
+/// The most refusals that are listed.
+const REFUSALS: usize = 100;
 /// How much of all diffs is shown.
 const DIFFS: usize = 32 << 20;
 /// Why the others are not.
@@ -47,6 +49,8 @@ pub struct Section {
     pub facts: Vec<(&'static str, String)>,
     /// What was not recorded.
     pub gaps: Vec<String>,
+    /// What rules refused.
+    pub refused: Vec<String>,
     /// What else there is to know.
     pub notes: Vec<String>,
     /// The directory that changes are inside or outside of.
@@ -224,6 +228,7 @@ impl Section {
             succeeded: header.exit_status == 0,
             facts: facts(header),
             gaps,
+            refused: refused(header),
             notes,
             workspace: quoted(workspace).into_owned(),
             answers: answers(&changes, &processes, contacted(header)),
@@ -251,9 +256,24 @@ fn facts(header: &Header) -> Vec<(&'static str, String)> {
     for (label, value) in [("Name", &header.name), ("Session", &header.session)] {
         facts.extend(value.as_ref().map(|value| (label, visible(value.as_bytes()))));
     }
+    facts.extend(enforced(header, false).into_iter().map(|text| ("Enforced", text)));
+    facts.extend(refused_calls(header).map(|calls| ("Refused", calls)));
     facts.push(("Recorded", moment(&header.started_at)));
     facts.extend(what_is_kept(header.keep).map(|kept| ("Kept", kept.to_owned())));
     facts
+}
+
+/// A line for each of the first refusals.
+fn refused(header: &Header) -> Vec<String> {
+    let refusals = refusals(header, None);
+    let mut lines: Vec<_> = refusals.iter().take(REFUSALS).map(|refusal| refusal.line(header)).collect();
+    if refusals.len() > REFUSALS {
+        lines.push(format!(
+            "and {} more; agent-snapshot show --refused lists them",
+            refusals.len() - REFUSALS
+        ));
+    }
+    lines
 }
 
 /// What was not recorded, and what else there is to know.

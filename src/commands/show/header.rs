@@ -11,6 +11,7 @@ use super::super::paths::{quoted, shell_line, shown};
 use super::git::GitChanges;
 use super::network;
 use super::processes::{cut, ended};
+use super::refused;
 use crate::git::below;
 use crate::restore::interrupted;
 use crate::snapshot::{GitRepository, Header, Snapshot};
@@ -49,6 +50,12 @@ pub fn write(
     }
     if let Some(addresses) = network::contacted(header) {
         lines.line("Network", Style::new(), &format!("{addresses} contacted (--network lists them)"))?;
+    }
+    for text in refused::enforced(header, in_full) {
+        lines.line("Enforced", Style::new(), &text)?;
+    }
+    if let Some(calls) = refused::refused_calls(header) {
+        lines.line("Refused", style::CHANGED, &format!("{calls} (--refused lists them)"))?;
     }
     if let Some(name) = &header.name {
         lines.line("Name", Style::new(), &visible(name.as_bytes()))?;

@@ -9,13 +9,16 @@ use super::list::{Filter, ShownStatus};
 use crate::snapshot::change::Differences;
 use crate::snapshot::{FileRecord, Header, Snapshot};
 
-/// The keys of the manifest without `files`, then `seconds`, `counts`, `files`, `git_files` and `git_changes`.
+/// The keys of the manifest without `files`, then `seconds`, `refused_calls`, `counts`, `files`, `git_files` and `git_changes`.
 #[derive(Serialize)]
 pub struct ShowJson<'s> {
     #[serde(flatten)]
     header: &'s Header,
     #[serde(skip_serializing_if = "Option::is_none")]
     seconds: Option<f64>,
+    /// How many calls rules refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused_calls: Option<u64>,
     /// The number of selected records with each status.
     counts: Map<String, Value>,
     #[serde(serialize_with = "each")]
@@ -39,6 +42,7 @@ impl<'s> ShowJson<'s> {
         ShowJson {
             header: snapshot.header(),
             seconds: seconds(snapshot.header()),
+            refused_calls: Some(snapshot.header().refused_calls()).filter(|count| *count > 0),
             counts: counts.collect(),
             files,
             git_files,

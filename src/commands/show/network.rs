@@ -11,7 +11,7 @@ use super::super::paths::quoted;
 use crate::snapshot::{Header, NetworkAddress, NetworkOperation, NetworkUse};
 
 /// The longest address that the column after it is aligned to.
-const WIDTH: usize = 48;
+pub const WIDTH: usize = 48;
 
 /// How many addresses were connected or sent to; none if there were none.
 ///
@@ -91,7 +91,16 @@ pub fn address_text(address: &NetworkAddress) -> String {
 }
 
 fn details(header: &Header, used: &AddressUse) -> String {
-    let mut text = match used.processes.as_slice() {
+    let mut text = users(header, &used.processes, used.count);
+    if let Some(error) = &used.error {
+        text += &format!(", failed: {error}");
+    }
+    text
+}
+
+/// Which processes made so many calls: the program of one, or how many.
+pub fn users(header: &Header, processes: &[u32], calls: u64) -> String {
+    let mut text = match processes {
         [id] => {
             let process = header.processes.iter().find(|process| process.id == *id);
             let exe = process.map_or(&b""[..], |process| &process.image.exe);
@@ -103,11 +112,8 @@ fn details(header: &Header, used: &AddressUse) -> String {
         }
         ids => format!("{} processes", HumanCount(ids.len() as u64)),
     };
-    if used.count > 1 {
-        text += &format!(", {} times", HumanCount(used.count));
-    }
-    if let Some(error) = &used.error {
-        text += &format!(", failed: {error}");
+    if calls > 1 {
+        text += &format!(", {} times", HumanCount(calls));
     }
     text
 }
