@@ -57,6 +57,11 @@ pub fn ways(effect: Effect, stat: Option<&FileStat>) -> SmallVec<[Way; 2]> {
         matches!(stat.st_mode & libc::S_IFMT, libc::S_IFCHR | libc::S_IFIFO | libc::S_IFSOCK)
     };
     // What goes into a terminal, a pipe or /dev/null changes no file.
+    // An exchange leaves something at both names.
+    let changes = match effect {
+        Effect::RenameFrom { exchange: true } => Operation::Write.into(),
+        _ => changes,
+    };
     let is_passed_through = matches!(effect, Effect::Open(_)) && stat.is_some_and(passes);
     if let Some(operation) = changes.iter().next()
         && !is_passed_through
@@ -158,7 +163,7 @@ fn finds_the_wrong_thing(effect: Effect, place: &Resolved) -> bool {
             Ok(parent) => parent.as_ref().is_some_and(resolve::is_directory),
             Err(_) => true,
         });
-        return !makes || !has_parent;
+        return !makes || !has_parent || place.leads_nowhere;
     };
     let is_directory = resolve::is_directory(stat);
     match effect {
