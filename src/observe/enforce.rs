@@ -258,8 +258,10 @@ struct Keys<'a> {
 impl Keys<'_> {
     fn has(&mut self, sign: ContentSign) -> bool {
         let stat = match (sign, self.stat) {
+            // A file that is about to be made is empty.
+            (_, None) => return false,
             (ContentSign::Key, Some(stat)) => stat,
-            _ => return may_have_sign(self.path, sign),
+            (_, Some(_)) => return may_have_sign(self.path, sign),
         };
         if !resolve::is_regular(stat) {
             return false;

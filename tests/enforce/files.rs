@@ -277,6 +277,7 @@ fn everyday_commands_see_no_difference() {
         printf 'all:\\n\\tmkdir -p d/e; cp f d/e; ln -sf d l; mv d k; rm -rf k l\\n' > Makefile; make -s
         python3 -c 'import json, tempfile; tempfile.TemporaryFile().write(b\"x\"); open(\"j\", \"w\").write(json.dumps(1))'
         cp -a f g; tar cf t.tar f g; tar xf t.tar; sed -i s/1/2/ f; git stash -q; git stash pop -q; find . | wc -l > n
+        python3 -c 'open(\"certificate.pem\", \"x+\").write(\"CERTIFICATE\")'; cat certificate.pem
         T=$(mktemp -d); echo x > $T/x; rm -r $T";
     for &user in User::all() {
         let place = Place::of(user);
