@@ -145,7 +145,7 @@ impl Enforcer {
     /// Why a use is forbidden, if it is.
     pub fn forbids(&mut self, used: Use<'_>) -> Option<Forbidden> {
         let Use { kind, path, stat, .. } = used;
-        if kind == PathUseKind::Write && self.is_protected(path) {
+        if kind == PathUseKind::Write && !used.is_gone && self.is_protected(path) {
             return Some(Forbidden { path: path.to_vec(), rule: PROTECTED.to_owned() });
         }
         let others = if used.is_of_file { self.other_names(path, stat) } else { Vec::new() };
@@ -159,7 +159,10 @@ impl Enforcer {
         let rules = Arc::clone(&self.rules);
         let keys = RefCell::new(Keys { known: &mut self.keys, path, stat });
         let own = FileName { path: path.to_vec(), is_from_before: !used.is_gone };
-        std::iter::once(own).chain(others).find_map(|name| {
+        // What the kernel shows of a file that has no name is none, unless it is executed.
+        let is_nameless = used.is_gone && kind != PathUseKind::Execute;
+        let own = Some(own).filter(|_| !is_nameless);
+        own.into_iter().chain(others).find_map(|name| {
             let has = |sign| match kind {
                 PathUseKind::Read => keys.borrow_mut().has(sign),
                 // As in a recording: by its name alone.

@@ -57,6 +57,8 @@ pub struct Resolved {
     /// Whether the path as named, or the target of the symlink that it names, ended in a slash, so that it
     /// must be a directory.
     pub must_be_directory: bool,
+    /// Whether nothing is there, and the path goes on from it by a `..`, so that nothing can be made by it.
+    pub leads_nowhere: bool,
     /// Its path in the thread's own mount namespace, if that need not be the same.
     pub inner: Option<Vec<u8>>,
     /// The directories of the overlay that shows it, if the tree has mounted that.
@@ -73,6 +75,7 @@ impl Resolved {
             crossed,
             left,
             must_be_directory: false,
+            leads_nowhere: false,
             inner: None,
             overlay: None,
         }
@@ -355,6 +358,7 @@ impl Resolver {
             crossed,
             left,
             must_be_directory: false,
+            leads_nowhere: false,
             inner: None,
             overlay: None,
         })
@@ -376,11 +380,20 @@ struct Walk<'a> {
     crossed: Vec<Crossed>,
     left: Vec<Vec<u8>>,
     symlinks: u32,
+    leads_nowhere: bool,
 }
 
 impl<'a> Walk<'a> {
     fn new(resolver: &'a mut Resolver, names: &'a Viewpoint<'a>, trusting: bool) -> Self {
-        Walk { resolver, names, trusting, crossed: Vec::new(), left: Vec::new(), symlinks: 0 }
+        Walk {
+            resolver,
+            names,
+            trusting,
+            crossed: Vec::new(),
+            left: Vec::new(),
+            symlinks: 0,
+            leads_nowhere: false,
+        }
     }
 
     fn run(mut self, base: &[u8], path: &[u8], follow: bool) -> Result<Resolved, Unresolved> {
@@ -418,7 +431,10 @@ impl<'a> Walk<'a> {
                 while let Some(rest) = todo.pop() {
                     match rest.as_slice() {
                         b"." => {}
-                        b".." => break,
+                        b".." => {
+                            self.leads_nowhere = true;
+                            break;
+                        }
                         _ => {
                             real.push(b'/');
                             real.extend_from_slice(&rest);
@@ -526,7 +542,8 @@ impl<'a> Walk<'a> {
             }
         };
         let path = if path.is_empty() { b"/".to_vec() } else { path };
-        Ok(Resolved { path, stat, crossed, left, must_be_directory, inner, overlay })
+        let leads_nowhere = self.leads_nowhere;
+        Ok(Resolved { path, stat, crossed, left, must_be_directory, leads_nowhere, inner, overlay })
     }
 
     /// The symlinks on the way by their names here; those on private mounts have none.

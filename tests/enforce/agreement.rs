@@ -5,8 +5,8 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::{below, enforced, refused};
-use crate::support::Place;
+use super::{STOPS, below, enforced, refused, refused_of};
+use crate::support::{Place, User, json, lines, program, shown};
 
 /// Two places alike, with something outside of the workspace.
 fn place() -> Place {
@@ -20,7 +20,7 @@ fn place() -> Place {
 }
 
 /// The findings of `check`, as [`refused`] has them: a line for each operation.
-fn found(place: &Place, rules: &[&str]) -> BTreeSet<String> {
+fn found_in(place: &Place, rules: &[&str]) -> BTreeSet<String> {
     let run = place.verb("check", &[rules, &["--json"]].concat());
     let json: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run:#?}"));
     let lines = json["findings"].as_array().unwrap().iter().flat_map(|finding| {
@@ -78,11 +78,84 @@ fn one_call_is_refused_where_check_finds_it() {
             } else {
                 panic!("{output:?}")
             };
-            let found = found(&recorded, rules);
+            let found = found_in(&recorded, rules);
             assert_eq!(refused, found, "{script} {rules:?}");
             let run = refusing.verb("check", &[rules, &["--json"]].concat());
             let judged: Value = serde_json::from_str(&run.stdout).unwrap();
             assert_eq!(judged["findings"], serde_json::json!([]), "{script} {rules:?}");
         }
     }
+}
+
+/// Rules about the names that the random programs use.
+const RANDOM_RULES: [&[&str]; 6] = [
+    &["--deny-write", "./b"],
+    &["--allow-write", "./a"],
+    &["--deny-read", "./b", "--deny-write", "f"],
+    &["--deny-write", "./a/c", "--deny-write", "/**/e"],
+    &["--deny-read", "f", "--deny-read", "/**/d/*"],
+    &["--allow-write", "@workspace", "--allow-read", "/"],
+];
+
+/// Records the random program of a seed and runs it with the rules enforced up to the first refusal; what differs.
+fn compare(seed: u64, rules: &[&str], user: User) -> Result<(), String> {
+    let program = program("random");
+    let run = |options: &[&str]| {
+        let place = Place::of(user);
+        let setup = place.program(&program).args(["--setup", &seed.to_string()]).output().unwrap();
+        assert!(setup.status.success(), "seed {seed}: {}", shown(&setup));
+        let mut command = place.recording();
+        command.args(options).args(rules).args(STOPS).arg(place.executable(&program)).arg(seed.to_string());
+        let output = command.output().unwrap();
+        (place, output)
+    };
+    let (recorded, output) = run(&[]);
+    let found = found_in(&recorded, rules);
+    let (refusing, enforced) = run(&["--enforce=end"]);
+    let manifest = json(&refusing.out.join("manifest.json"));
+    let refused = refused_of(&refusing, &manifest);
+    let is_right = match refused.first() {
+        None => found.is_empty(),
+        Some(first) => found.contains(first),
+    };
+    let happened = found_in(&refusing, rules);
+    if is_right && happened.is_empty() {
+        return Ok(());
+    }
+    let found = lines(&found.into_iter().collect::<Vec<_>>());
+    let happened = lines(&happened.into_iter().collect::<Vec<_>>());
+    Err(format!(
+        "found:\n{found}\nrefused:\n{}\nhappened:\n{happened}\n{}\n{}",
+        lines(&refused),
+        shown(&output),
+        shown(&enforced)
+    ))
+}
+
+fn compare_all(seeds: std::ops::Range<u64>) {
+    let only = std::env::var("ENFORCE_SEED").ok().map(|seed| seed.parse::<u64>().unwrap());
+    let seeds = only.map_or(seeds, |seed| seed..seed + 1);
+    let mut failures = Vec::new();
+    for &user in User::all() {
+        for seed in seeds.clone() {
+            for rules in RANDOM_RULES {
+                if let Err(how) = compare(seed, rules, user) {
+                    println!("ENFORCE_SEED={seed} as {user:?} {rules:?}: {how}\n");
+                    failures.push(format!("{seed} as {user:?} {rules:?}"));
+                }
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{} differ: {}", failures.len(), failures.join(", "));
+}
+
+#[test]
+fn random_programs_are_refused_what_check_finds() {
+    compare_all(0..2);
+}
+
+#[test]
+#[ignore = "slow: hundreds of programs"]
+fn slow_random_programs_are_refused_what_check_finds() {
+    compare_all(100..115);
 }

@@ -91,9 +91,10 @@ impl Recording {
             parts.push(Part { is_copied_up: true, ..part });
         }
         let stat = fs::lstat(&path).ok().flatten();
-        let Resolved { crossed, left, must_be_directory, .. } = place;
+        let Resolved { crossed, left, must_be_directory, leads_nowhere, .. } = place;
         let effect = in_upper(effect, stat.is_some());
-        let place = Resolved { path, stat, crossed, left, must_be_directory, inner: None, overlay: None };
+        let (inner, overlay) = (None, None);
+        let place = Resolved { path, stat, crossed, left, must_be_directory, leads_nowhere, inner, overlay };
         let part = self.prepare_part(effect, place, on_loss);
         parts.push(Part { is_copied_up: true, ..part });
     }

@@ -158,7 +158,7 @@ fn finds_the_wrong_thing(effect: Effect, place: &Resolved) -> bool {
             Ok(parent) => parent.as_ref().is_some_and(resolve::is_directory),
             Err(_) => true,
         });
-        return !makes || !has_parent;
+        return !makes || !has_parent || place.leads_nowhere;
     };
     let is_directory = resolve::is_directory(stat);
     match effect {
