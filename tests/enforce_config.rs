@@ -195,23 +195,34 @@ fn no_program_is_exempt_from_what_is_enforced() {
 }
 
 #[test]
-fn what_can_not_be_judged_does_not_run() {
+fn what_can_not_be_recorded_runs_by_a_shell_unless_rules_are_enforced() {
     let Some(place) = place_of(User::Current) else { return };
-    configure(&place, "[policy]\ndeny-write = [\"secret\"]\n");
-    let run: Run = place.command().args(["run", "--recall", "--", "true"]).output().unwrap().into();
-    assert!(run.expect(125).stderr.contains("--recall can't be combined with rules, also those of [policy]"));
-    let run: Run = place
-        .program(SHELL)
-        .env("AGENT_SNAPSHOT_MECHANISM", "none")
-        .args(["-c", "echo > made"])
-        .output()
-        .unwrap()
-        .into();
-    assert_eq!((run.expect(125).stderr.lines().count(), place.at("made").exists()), (1, false));
-    fs::write(place.base().join("library"), "").unwrap();
-    let mut command = place.program(SHELL);
-    command.env("AGENT_SNAPSHOT_LIBRARY", place.base().join("library")).args(["-c", "echo > made"]);
-    assert_eq!((command.output().unwrap().status.code(), place.at("made").exists()), (Some(125), false));
+    let library = place.base().join("library");
+    fs::write(&library, "").unwrap();
+    for (enforce, status) in [("false", 0), ("true", 125)] {
+        configure(&place, &format!("[policy]\nenforce = {enforce}\ndeny-write = [\"secret\"]\n"));
+        let run: Run = place.command().args(["run", "--recall", "--", "true"]).output().unwrap().into();
+        let why = "--recall can't be combined with rules, also those of [policy]";
+        assert!(run.expect(125).stderr.contains(why));
+        for (name, value) in
+            [("AGENT_SNAPSHOT_MECHANISM", "none"), ("AGENT_SNAPSHOT_LIBRARY", library.to_str().unwrap())]
+        {
+            let made = format!("{name}-{enforce}");
+            let mut command = place.program(SHELL);
+            command.env("XDG_RUNTIME_DIR", place.base().join("runtime")).env(name, value);
+            let run: Run = command.args(["-c", &format!("echo > {made}")]).output().unwrap().into();
+            assert_eq!(run.stderr.lines().count(), 1, "{run:?}");
+            assert_eq!((run.status, place.at(&made).exists()), (status, status == 0), "{run:?}");
+        }
+        let run: Run = place
+            .command()
+            .env("AGENT_SNAPSHOT_LIBRARY", &library)
+            .args(["run", "--", "touch", "made"])
+            .output()
+            .unwrap()
+            .into();
+        assert!(!place.at("made").exists(), "{:?}", run.expect(125));
+    }
 }
 
 #[test]

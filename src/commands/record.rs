@@ -98,8 +98,13 @@ fn run_program(
         }
     };
     let has_rules = rules.is_some();
+    // A shell's command is to end as it does without a recording, unless it is to do less.
+    let must_hold = match messages.are_of_shell() {
+        true => rules.as_ref().is_some_and(|rules| rules.enforced.is_some()),
+        false => has_rules,
+    };
     let unavailable = options.if_unavailable.unwrap_or(match destination {
-        Destination::Library | Destination::Session(_) if !has_rules => IfUnavailable::Run,
+        Destination::Library | Destination::Session(_) if !must_hold => IfUnavailable::Run,
         // What is not recorded would never be judged.
         Destination::Library | Destination::Session(_) | Destination::Directory(_) => IfUnavailable::Fail,
     });
@@ -174,7 +179,6 @@ fn run_program(
             failure.unwrap_or_else(|| end_as(end))
         }
         Ending::Detached(end) => {
-            // A shell's command ends as it does without a recording.
             if has_rules && !messages.are_of_shell() {
                 messages
                     .say("the recording goes on, and its rules are not judged; check judges it at its end");

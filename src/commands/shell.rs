@@ -162,12 +162,9 @@ fn start(
             let error = error.to_string();
             let why = error.lines().next().unwrap_or_default();
             let why = why.strip_prefix("error: ").unwrap_or(why);
-            match Rules::default().with_configured(&workspace_here()) {
-                Ok(rules) if rules.is_empty() => {}
-                configured => {
-                    messages.say(configured.err().as_deref().unwrap_or(why));
-                    return Exit::Failure;
-                }
+            if enforces_rules() {
+                messages.say(why);
+                return Exit::Failure;
             }
             messages.warn_unrecorded(&format!("{why}; the command runs unrecorded"));
             execute(program, command, messages)
@@ -213,7 +210,12 @@ fn is_to_be_recorded(arguments: &[OsString], messages: &Messages) -> bool {
 /// the program in the line would escape them.
 pub fn leaves_out(config: &Config, line: &[u8]) -> bool {
     let is_exempt = words::first_program(line).is_some_and(|program| config.shell.leaves_out(&program));
-    is_exempt && Rules::default().with_configured(&workspace_here()).is_ok_and(|rules| !rules.are_enforced())
+    is_exempt && !enforces_rules()
+}
+
+/// Whether the configuration has rules that are enforced here, or can't be read.
+fn enforces_rules() -> bool {
+    Rules::default().with_configured(&workspace_here()).map_or(true, |rules| rules.are_enforced())
 }
 
 /// Whether the user has switched recordings off.

@@ -234,6 +234,7 @@ fn recordings<'s>() -> Vec<Column<RecordingRow<'s>>> {
             let gaps = row.header.warnings.iter().filter(|warning| warning.lost);
             Value::List(gaps.map(|gap| text(gap.detail.as_bytes())).collect())
         }),
+        column("refused_calls", Integer, One, |row| row.header.refused_calls().into()),
     ]
 }
 

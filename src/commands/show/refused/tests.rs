@@ -141,7 +141,7 @@ fn check_tells_what_was_refused_apart_from_what_happened() {
     let sarif = with(&["--sarif"]).json();
     let run = &sarif["runs"][0];
     let results = run["results"].as_array().unwrap().iter().map(|result| {
-        let rule = &run["tool"]["driver"]["rules"][result["ruleIndex"].as_u64().unwrap() as usize];
+        let rule = run.pointer(&format!("/tool/driver/rules/{}", result["ruleIndex"])).unwrap();
         assert_eq!((&rule["id"], &result["level"]), (&result["ruleId"], &"note".into()));
         let place = &result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"];
         format!("{} {}", result["ruleId"].as_str().unwrap(), place.as_str().unwrap())
