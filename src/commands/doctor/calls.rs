@@ -51,7 +51,7 @@ impl Call {
 }
 
 /// The calls that may be missing or forbidden, each behind the one that it needs.
-const CALLS: [Call; 13] = [
+const CALLS: [Call; 14] = [
     call(PIDFD_OPEN, (5, 3), || own_pidfd().map(drop)),
     call("signalfd", (2, 6), || sys::signal_descriptor().map(drop)),
     call("eventfd", (2, 6), || Ok(eventfd(0, EventfdFlags::CLOEXEC).map(drop)?)),
@@ -77,6 +77,8 @@ const CALLS: [Call; 13] = [
     .needs(PIDFD_OPEN)
     .without("a send that a signal interrupts may fail with EINTR where alone it would not"),
     call("close_range", (5, 9), sys::has_close_range).without("descriptors are closed one by one"),
+    call("mseal", (6, 10), trials::pinned_memory)
+        .without("rules are enforced by --enforce=best-effort alone"),
 ];
 
 const PIDFD_OPEN: &str = "pidfd_open";
