@@ -57,7 +57,7 @@ pub struct Resolved {
     /// Whether the path as named, or the target of the symlink that it names, ended in a slash, so that it
     /// must be a directory.
     pub must_be_directory: bool,
-    /// Whether nothing is there, and the path goes on from it by a `..`, so that nothing can be made by it.
+    /// Whether nothing is there, and the path goes on from it by a dot or two, so that nothing can be made by it.
     pub leads_nowhere: bool,
     /// Its path in the thread's own mount namespace, if that need not be the same.
     pub inner: Option<Vec<u8>>,
@@ -430,7 +430,7 @@ impl<'a> Walk<'a> {
                 // Nothing is there: the rest of the name is as named, up to a `..`.
                 while let Some(rest) = todo.pop() {
                     match rest.as_slice() {
-                        b"." => {}
+                        b"." => self.leads_nowhere = true,
                         b".." => {
                             self.leads_nowhere = true;
                             break;

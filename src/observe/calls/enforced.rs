@@ -374,7 +374,9 @@ impl Recording {
             return;
         }
         let Ok(Some(stat)) = fs::lstat(&part.path) else { return };
-        if makes {
+        // A file that had no name when it got one is new as well.
+        let is_new = part.effect == Effect::HardLinkTo && stat.st_nlink == 1;
+        if makes || is_new {
             enforcer.forget(&stat);
         } else if resolve::is_regular(&stat) && stat.st_nlink > 1 {
             enforcer.learn(&stat, &part.path, false);

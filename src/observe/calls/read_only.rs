@@ -35,6 +35,24 @@ enum Use {
     Conflicts,
 }
 
+/// Why a call is not made, by the rules that are enforced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unmade {
+    /// A call in flight changes names on its way.
+    Postponed,
+    /// It is forbidden, or too late to wait.
+    Refused(Errno),
+}
+
+impl From<Unmade> for Decision<Pending> {
+    fn from(unmade: Unmade) -> Self {
+        match unmade {
+            Unmade::Postponed => Decision::Postpone,
+            Unmade::Refused(errno) => Decision::Refuse(errno),
+        }
+    }
+}
+
 /// The directory where the first path of a call starts, read before the recording is locked: for a path that is
 /// known, reading it takes most of the time.
 #[derive(Debug, Clone)]
@@ -98,7 +116,7 @@ impl Recording {
         }
         let enforced = match self.enforce_read_only(caller, call) {
             Ok(enforced) => enforced,
-            Err(decision) => return decision,
+            Err(unmade) => return unmade.into(),
         };
         let mut may_wait = false;
         let mut footprint = Footprint::default();
@@ -137,7 +155,7 @@ impl Recording {
         &mut self,
         caller: Caller,
         call: &SyscallEntry<'_>,
-    ) -> Result<Option<Footprint>, Decision<Pending>> {
+    ) -> Result<Option<Footprint>, Unmade> {
         let Some(enforcer) = &self.enforcer else { return Ok(None) };
         let executes = call.decoded.accesses.iter().any(|access| access.effect == Effect::Execute);
         let reads = opening(call.decoded).is_some() || executes;
@@ -145,19 +163,19 @@ impl Recording {
             reads && enforcer.judges(PathUseKind::Read) || executes && enforcer.judges(PathUseKind::Execute);
         let listens = matches!(call.decoded.special, Some(Special::Listen { .. }));
         let contacts = listens || !call.decoded.sockets.is_empty();
-        if !reads && !(enforcer.judges_addresses() && contacts) {
+        if !(reads || contacts && enforcer.judges_addresses()) {
             return Ok(None);
         }
         let located = self.locate_all(caller, call);
         let Announcement { footprint, doubtful, .. } = self.announcement(caller, &located);
         if doubtful || self.ledger.in_flight.conflicts(&footprint) {
             return Err(match call.overdue {
-                true => Decision::Refuse(Errno(libc::EACCES)),
-                false => Decision::Postpone,
+                true => Unmade::Refused(Errno(libc::EACCES)),
+                false => Unmade::Postponed,
             });
         }
         match self.enforce(caller, call, &located) {
-            Some(errno) => Err(Decision::Refuse(errno)),
+            Some(errno) => Err(Unmade::Refused(errno)),
             None => Ok((!footprint.walked.is_empty()).then_some(footprint)),
         }
     }
@@ -177,7 +195,7 @@ impl Recording {
                 let id = self.ledger.in_flight.begin(footprint, false);
                 Decision::AwaitResult(Pending::of_enforced_call(call.name, id, false, opening(call.decoded)))
             }
-            Err(decision) => decision,
+            Err(unmade) => unmade.into(),
         }
     }
 

@@ -57,6 +57,11 @@ pub fn ways(effect: Effect, stat: Option<&FileStat>) -> SmallVec<[Way; 2]> {
         matches!(stat.st_mode & libc::S_IFMT, libc::S_IFCHR | libc::S_IFIFO | libc::S_IFSOCK)
     };
     // What goes into a terminal, a pipe or /dev/null changes no file.
+    // An exchange leaves something at both names.
+    let changes = match effect {
+        Effect::RenameFrom { exchange: true } => Operation::Write.into(),
+        _ => changes,
+    };
     let is_passed_through = matches!(effect, Effect::Open(_)) && stat.is_some_and(passes);
     if let Some(operation) = changes.iter().next()
         && !is_passed_through
