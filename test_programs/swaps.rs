@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use std::{env, ptr, thread};
 
 use libc::*;
-use scenario::error;
 
 static DONE: AtomicBool = AtomicBool::new(false);
 const WORDS: [u32; 2] = [u32::from_ne_bytes(*b"open"), u32::from_ne_bytes(*b"shut")];
@@ -256,20 +255,42 @@ fn exchanges() {
 
 /// The descriptor of a directory stands for another one.
 fn descriptors() {
+    c!(dup2(open_at(AT_FDCWD, c"open".as_ptr(), O_PATH | O_DIRECTORY), 100));
+    attempt_while(exchange_descriptor, || is_secret(open_at(100, c"file".as_ptr(), O_RDONLY)));
+}
+
+/// Exchanges what descriptor 100 stands for.
+fn exchange_descriptor() {
     let directories = [c"open", c"shut"].map(|path| open_at(AT_FDCWD, path.as_ptr(), O_PATH | O_DIRECTORY));
-    assert!(directories.iter().all(|fd| *fd >= 0), "{}", error());
-    c!(dup2(directories[0], 100));
-    attempt_while(
-        || {
-            for fd in directories.iter().cycle() {
-                c!(dup2(*fd, 100));
-                if DONE.load(Ordering::Relaxed) {
-                    return;
-                }
-            }
-        },
-        || is_secret(open_at(100, c"file".as_ptr(), O_RDONLY)),
-    );
+    for fd in directories.iter().cycle() {
+        c!(dup2(*fd, 100));
+        if DONE.load(Ordering::Relaxed) {
+            return;
+        }
+    }
+}
+
+/// A directory is made by a name that leads through the descriptor.
+fn through() {
+    c!(dup2(open_at(AT_FDCWD, c"open".as_ptr(), O_PATH | O_DIRECTORY), 100));
+    let before = state();
+    attempt_while(exchange_descriptor, || {
+        c!(mkdir(c"/proc/self/fd/100/new".as_ptr(), 0o755));
+        c!(rmdir(c"open/new".as_ptr()));
+        state() != before
+    });
+}
+
+/// Another process, which shares the table of descriptors, exchanges one.
+fn table() {
+    c!(dup2(open_at(AT_FDCWD, c"open".as_ptr(), O_PATH | O_DIRECTORY), 100));
+    let child = c!(syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0)) as pid_t;
+    if child == 0 {
+        exchange_descriptor();
+    }
+    attempt(|| is_secret(open_at(100, c"file".as_ptr(), O_RDONLY)));
+    c!(kill(child, SIGKILL));
+    c!(waitpid(child, ptr::null_mut(), 0));
 }
 
 /// The working directory is another one.
@@ -410,6 +431,8 @@ fn main() {
         ("symlinks", symlinks),
         ("exchanges", exchanges),
         ("descriptors", descriptors),
+        ("through", through),
+        ("table", table),
         ("directory", working_directory),
         ("execute", execute),
         ("contact", contact),

@@ -6,6 +6,7 @@ mod network;
 mod options;
 mod programs;
 mod session;
+mod side_ways;
 mod swaps;
 
 use std::process::Output;

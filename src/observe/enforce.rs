@@ -15,7 +15,7 @@ use crate::snapshot::secrets::{ContentSign, may_have_sign};
 use crate::snapshot::{Enforcement, EnforcementMode, NetworkUse, RefusedSubject, RefusedUse};
 
 /// What a rule is called that protects what is ours.
-const PROTECTED: &str = "protected";
+pub const PROTECTED: &str = "protected";
 
 /// The rules that are to be enforced.
 #[derive(Debug, Clone)]

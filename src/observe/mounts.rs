@@ -415,6 +415,11 @@ impl Mounts {
         self.distrust();
     }
 
+    /// Whether the filesystem of a private mount is of a type.
+    pub fn is_private_of(&self, mount: PrivateId, kind: &str) -> bool {
+        self.naming.private.borrow().kind_of(mount) == kind
+    }
+
     /// Whether a call that mounts is under way.
     pub fn is_mounting(&self) -> bool {
         !self.pending.is_empty()

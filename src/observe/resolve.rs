@@ -17,6 +17,8 @@ use rustix::io::Errno;
 
 use crate::fs::{self, FileStat, parent_of};
 use crate::trace::memory::PATH_MAX;
+use crate::trace::proc_status::ProcStatus;
+use crate::trace::sys::Tid;
 
 use super::mounts::{Layers, Mounts, ObjectId, Place, PrivateId, View};
 use known::KnownDirectories;
@@ -659,21 +661,26 @@ impl<'a> Walk<'a> {
     /// The target of the symlink at `path`; symlinks of procfs as they are for the tracee.
     fn read_symlink(&mut self, path: &[u8], stat: &FileStat) -> Result<Vec<u8>, Unresolved> {
         let outside = self.outside(path);
+        let is_on_procfs = self.is_on_procfs(path, stat);
+        // Of these the text depends on who reads it, who need not be in the namespace of the procfs.
+        match path.rsplit(|byte| *byte == b'/').next() {
+            Some(b"self") if is_on_procfs => {
+                return Ok(self.number_in(path, self.names.process).to_string().into_bytes());
+            }
+            Some(b"thread-self") if is_on_procfs => {
+                let [process, thread] =
+                    [self.names.process, self.names.thread].map(|tid| self.number_in(path, tid));
+                return Ok(format!("{process}/task/{thread}").into_bytes());
+            }
+            _ => {}
+        }
         let Ok(target) = rustix::fs::readlinkat(CWD, outside.as_slice(), Vec::new()) else {
             return Err(self.denied(path));
         };
         let target = target.into_bytes();
-        if !self.is_on_procfs(path, stat) {
+        // `/proc/mounts` and `/proc/net` are ordinary relative symlinks.
+        if !is_on_procfs || target.starts_with(b"self/") {
             return Ok(target);
-        }
-        match path.rsplit(|byte| *byte == b'/').next() {
-            Some(b"self") => return Ok(self.names.process.to_string().into_bytes()),
-            Some(b"thread-self") => {
-                return Ok(format!("{}/task/{}", self.names.process, self.names.thread).into_bytes());
-            }
-            // `/proc/mounts` and `/proc/net` are ordinary relative symlinks.
-            _ if target.starts_with(b"self/") => return Ok(target),
-            _ => {}
         }
         // A magic link jumps to an object; its text is a name only if it names that object.
         if !target.starts_with(b"/") {
@@ -689,6 +696,22 @@ impl<'a> Walk<'a> {
             None if self.names.prefix.is_empty() => Err(Unresolved::Nameless),
             None => Err(Unresolved::Unnamed(target)),
         }
+    }
+
+    /// The number of a thread in the procfs of a link, which may be of another process-id namespace than ours.
+    fn number_in(&self, link: &[u8], tid: i32) -> i32 {
+        // From ours to that of the thread itself (Linux 4.1); those of a procfs begin with the one of its namespace.
+        let numbers = |status: &ProcStatus| -> Vec<i32> {
+            let line = status.line("NSpid:").unwrap_or_default();
+            line.split_whitespace().filter_map(|number| number.parse().ok()).collect()
+        };
+        let all = ProcStatus::of(Tid(tid)).map(|status| numbers(&status)).unwrap_or_default();
+        let procfs = self.outside(parent_of(link).unwrap_or(b"/"));
+        let is_shown = |from: &usize| {
+            let path = [procfs.as_slice(), format!("/{}/status", all[*from]).as_bytes()].concat();
+            ProcStatus::read(&path).is_some_and(|status| numbers(&status) == all[*from..])
+        };
+        (1..all.len()).find(is_shown).map_or(tid, |from| all[from])
     }
 
     /// Whether the text of a magic link names its object.
@@ -887,6 +910,11 @@ pub fn is_on_procfs(stat: &FileStat) -> bool {
     static DEVICE: std::sync::OnceLock<Option<u64>> = std::sync::OnceLock::new();
     let device = DEVICE.get_or_init(|| rustix::fs::stat("/proc").ok().map(|stat| stat.st_dev));
     *device == Some(stat.st_dev)
+}
+
+/// Whether what is at a path is in a procfs, wherever that is mounted.
+pub fn is_in_procfs(path: &[u8]) -> bool {
+    rustix::fs::statfs(path).is_ok_and(|filesystem| filesystem.f_type == libc::PROC_SUPER_MAGIC)
 }
 
 /// Whether `path` is `directory` or lies below it.

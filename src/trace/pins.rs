@@ -11,8 +11,8 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::rc::Rc;
 use std::sync::OnceLock;
 
@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 use super::memory::{Fault, Memory as _, PATH_MAX, RemoteAddr};
 use super::observer::{Caller, Errno};
 use super::sys::{Puppet, SYS_MSEAL, SharedMapping, Stopped, Tid, TraceeMemory, arch};
-use super::syscalls::{self, Args, Judged, Pinned, Sysno};
+use super::syscalls::{self, Args, Dirfd, Judged, Pinned, Sysno};
 
 /// How many calls may be in flight in the processes that share a mapping.
 const SLOTS: usize = 256;
@@ -167,10 +167,7 @@ impl Copies {
     /// Copies what is behind a pointer, and makes it point to the copy.
     fn copy(&mut self, pointer: Pinned) -> Result<(), Errno> {
         match pointer {
-            Pinned::Path { dirfd, path } => {
-                let base = dirfd.filter(|_| self.shares).and_then(|dirfd| self.directory(dirfd));
-                self.redirect(path, |copies, at| copies.path(at, base))
-            }
+            Pinned::Path { dirfd, path } => self.redirect(path, |copies, at| copies.path(at, dirfd, 0)),
             Pinned::OpenHow { dirfd, path, how, size } => {
                 let length = self.at(size);
                 let mut resolve = 0;
@@ -179,12 +176,7 @@ impl Copies {
                     resolve = bytes.as_chunks().0.get(2).map_or(0, |word| u64::from_ne_bytes(*word));
                     Ok(copies.slot.add(&bytes))
                 })?;
-                let base = if self.shares { self.directory(dirfd) } else { None };
-                // As before Linux 5.6: such a lookup can't begin anywhere else.
-                if base.is_some() && resolve != 0 {
-                    return Err(Errno(libc::ENOSYS));
-                }
-                self.redirect(path, |copies, at| copies.path(at, base))
+                self.redirect(path, |copies, at| copies.path(at, Some(dirfd), resolve))
             }
             Pinned::Bytes { address, length } => self.redirect(address, |copies, at| {
                 let bytes = copies.bytes(at, length)?;
@@ -198,7 +190,7 @@ impl Copies {
     fn redirect(
         &mut self,
         register: u8,
-        copy: impl FnOnce(&mut Copies, u64) -> Result<u64, Fault>,
+        copy: impl FnOnce(&mut Copies, u64) -> Result<u64, Uncopied>,
     ) -> Result<(), Errno> {
         let at = self.at(register);
         if at == 0 {
@@ -206,33 +198,41 @@ impl Copies {
         }
         self.arguments[usize::from(register)] = match copy(self, at) {
             Ok(copy) => copy,
-            Err(Fault::Unmapped | Fault::Gone | Fault::NameTooLong) => NOWHERE,
-            Err(Fault::Unreadable) => return Err(Errno(libc::EACCES)),
+            Err(Uncopied::Fault(Fault::Unreadable)) => return Err(Errno(libc::EACCES)),
+            Err(Uncopied::Fault(_)) => NOWHERE,
+            Err(Uncopied::Fails(errno)) => return Err(Errno(errno)),
         };
         Ok(())
     }
 
-    /// Copies a path. One that is relative to a descriptor, for which another may be exchanged, becomes absolute.
-    fn path(&mut self, at: u64, base: Option<Vec<u8>>) -> Result<u64, Fault> {
+    /// Copies a path. One that is relative to a descriptor, for which another may be exchanged, becomes absolute;
+    /// `resolve` has the flags of openat2.
+    fn path(&mut self, at: u64, dirfd: Option<u8>, resolve: u64) -> Result<u64, Uncopied> {
+        const TOO_LONG: [u8; PATH_MAX] = [b'/'; PATH_MAX];
         let mut path = match self.memory.read_path(RemoteAddr(at)) {
             Ok(path) => path,
-            Err(Fault::NameTooLong) => return Ok(self.slot.add(&[b'/'; PATH_MAX])),
-            Err(fault) => return Err(fault),
+            Err(Fault::NameTooLong) => return Ok(self.slot.add(&TOO_LONG)),
+            Err(fault) => return Err(fault.into()),
         };
-        if let Some(base) = base
-            && !path.is_empty()
-            && !path.starts_with(b"/")
-            && base.len() + 1 + path.len() < PATH_MAX
+        if let Some(dirfd) = dirfd.filter(|_| self.shares && !path.is_empty() && !path.starts_with(b"/"))
+            && let Some(base) = self.directory(dirfd).map_err(Uncopied::Fails)?
         {
+            // As before Linux 5.6: such a lookup can't begin anywhere else.
+            if resolve != 0 {
+                return Err(Uncopied::Fails(libc::ENOSYS));
+            }
             path = [base.as_slice(), b"/", &path].concat();
+            if path.len() >= PATH_MAX {
+                return Ok(self.slot.add(&TOO_LONG));
+            }
         }
         path.push(0);
         Ok(self.slot.add(&path))
     }
 
     /// Reads a structure; one that is longer than any that the kernel accepts is not there.
-    fn bytes(&self, at: u64, length: u64) -> Result<Vec<u8>, Fault> {
-        const LONGEST: usize = 256;
+    fn bytes(&self, at: u64, length: u64) -> Result<Vec<u8>, Uncopied> {
+        const LONGEST: usize = 4096;
         let length = usize::try_from(length).ok().filter(|length| *length <= LONGEST);
         let mut bytes = vec![0; length.ok_or(Fault::Unmapped)?];
         self.memory.read_exact(RemoteAddr(at), &mut bytes)?;
@@ -240,7 +240,7 @@ impl Copies {
     }
 
     /// Copies a `struct msghdr`, which begins with the address of a socket address and its length.
-    fn message(&mut self, at: u64) -> Result<u64, Fault> {
+    fn message(&mut self, at: u64) -> Result<u64, Uncopied> {
         const SOCKADDR_MAX: u64 = 128;
         let mut words = [0; 7];
         self.memory.read_words(RemoteAddr(at), &mut words)?;
@@ -254,15 +254,43 @@ impl Copies {
         Ok(self.slot.add(&words.map(u64::to_ne_bytes).concat()))
     }
 
-    /// The directory that a descriptor stands for, by a name that means the same to the caller and to us.
-    fn directory(&self, register: u8) -> Option<Vec<u8>> {
-        let descriptor = i32::try_from(self.at(register) & 0xffff_ffff).ok()?;
-        let link = |name: &str| std::fs::read_link(format!("/proc/{}/{name}", self.memory.0)).ok();
-        let is_ours = |name: &str| link(name) == std::fs::read_link(Path::new("/proc/self").join(name)).ok();
-        let path = link(&format!("fd/{descriptor}"))?;
-        let path = path.as_os_str().as_bytes();
-        let has_name = path.starts_with(b"/") && !path.ends_with(b" (deleted)");
-        (has_name && is_ours("root") && is_ours("ns/mnt")).then(|| path.to_vec())
+    /// The directory that a descriptor stands for, by a name that means the same to the caller and to us; none where
+    /// there is no such name, and for AT_FDCWD.
+    ///
+    /// # Errors
+    /// What a call fails with that begins there.
+    fn directory(&self, register: u8) -> Result<Option<Vec<u8>>, i32> {
+        let Dirfd::Fd(descriptor) = Dirfd::from_raw(self.at(register)) else { return Ok(None) };
+        let link = format!("/proc/{}/fd/{descriptor}", self.memory.0);
+        let (Ok(path), Ok(stat)) = (std::fs::read_link(&link), std::fs::metadata(&link)) else {
+            return Err(libc::EBADF);
+        };
+        if !stat.is_dir() {
+            return Err(libc::ENOTDIR);
+        }
+        // It was removed.
+        if stat.nlink() == 0 {
+            return Err(libc::ENOENT);
+        }
+        let is_ours = |name: &str| {
+            let link = |of: &str| std::fs::read_link(format!("/proc/{of}/{name}")).ok();
+            link(&self.memory.0.to_string()) == link("self")
+        };
+        let path = path.into_os_string().into_vec();
+        Ok((path.starts_with(b"/") && is_ours("root") && is_ours("ns/mnt")).then_some(path))
+    }
+}
+
+/// Why something can't be copied.
+enum Uncopied {
+    Fault(Fault),
+    /// The call fails with this.
+    Fails(i32),
+}
+
+impl From<Fault> for Uncopied {
+    fn from(fault: Fault) -> Uncopied {
+        Uncopied::Fault(fault)
     }
 }
 

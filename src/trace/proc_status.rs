@@ -1,5 +1,8 @@
 //! The lines of /proc/PID/status (proc_pid_status(5)).
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
 use super::sys::Tid;
 
 /// What the kernel says of a process or thread at one moment.
@@ -9,6 +12,11 @@ impl ProcStatus {
     /// Reads it; none where there is no such thread any more.
     pub fn of(tid: Tid) -> Option<ProcStatus> {
         std::fs::read_to_string(format!("/proc/{tid}/status")).ok().map(ProcStatus)
+    }
+
+    /// Reads the file of a procfs that need not be ours.
+    pub fn read(path: &[u8]) -> Option<ProcStatus> {
+        std::fs::read_to_string(OsStr::from_bytes(path)).ok().map(ProcStatus)
     }
 
     /// The value of a line such as `TracerPid:`.

@@ -625,8 +625,10 @@ impl<'a, O: Observer> Tracer<'a, O> {
         if has(libc::CLONE_FS) {
             self.observer.share_working_directory(creator, child);
         }
-        // A creator that waits (vfork) writes nothing, unless it has other threads.
-        if (!waits || self.tracees.has_several_writers(creator)) && has(libc::CLONE_VM) {
+        // A creator that waits (vfork) writes nothing, unless it has other threads. Who shares descriptors can exchange
+        // them, as who shares memory can rewrite it.
+        let shares = has(libc::CLONE_VM) || has(libc::CLONE_FILES);
+        if (!waits || self.tracees.has_several_writers(creator)) && shares {
             for process in [creator, child] {
                 if process == child || !waits {
                     self.tracees.share_memory(process);

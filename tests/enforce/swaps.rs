@@ -40,7 +40,7 @@ fn state(directory: &Path) -> Vec<String> {
 
 const RULES: [&str; 6] = ["--deny-read", "shut", "--deny-write", "shut", "--deny-exec", "shut"];
 
-const SCENARIOS: [&str; 18] = [
+const SCENARIOS: [&str; 20] = [
     "read",
     "how",
     "steal",
@@ -56,6 +56,8 @@ const SCENARIOS: [&str; 18] = [
     "symlinks",
     "exchanges",
     "descriptors",
+    "through",
+    "table",
     "directory",
     "execute",
     "unpin",

@@ -36,8 +36,12 @@ impl Recording {
         let file = FileRef::Path { dirfd: Dirfd::Cwd, path };
         let resolve = Resolve::default();
         let access = Access { file, effect: Effect::MakeNode, follow: false, resolve };
+        let place = self.locate(caller, &access);
+        if self.enforce_core_dump(caller, &place) {
+            return;
+        }
         // If it has no name in our mount namespace, the dump counts as unexpected.
-        let Ok(Resolved { path, stat, .. }) = self.locate(caller, &access) else { return };
+        let Ok(Resolved { path, stat, .. }) = place else { return };
         let classification = self.classify_for_write(path.clone(), stat.as_ref());
         if let Classification::Recorded(name) = classification {
             self.ask_git(name, &path, stat.as_ref());

@@ -4,6 +4,7 @@
 //! Neighbours: `changes.rs` and `read_only.rs` ask here once the places of a call are known, `enforce.rs` has the rules.
 
 use rustix::fs::{Access as Permission, AtFlags, CWD};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use smallvec::SmallVec;
 
 use super::changes::{Located, Pending, name_of};
@@ -12,7 +13,7 @@ use super::part::Part;
 use super::sockets::address_to_listen_at;
 use super::ways::{Way, changes_name, fails_anyway, ways, ways_in_the_dark};
 use crate::fs::{self, FileStat, parent_of};
-use crate::observe::enforce::{Forbidden, Use, is_process_memory};
+use crate::observe::enforce::{Forbidden, PROTECTED, Use, is_process_memory};
 use crate::observe::ledger::ids::ProcessId;
 use crate::observe::network::{self, MOST};
 use crate::observe::policy::Exclusion;
@@ -152,6 +153,14 @@ impl Recording {
                 if self.is_inherited(access, place) {
                     return;
                 }
+                if let Some(link) = self.exchangeable_link(caller, access, place) {
+                    for way in ways(access.effect, stat) {
+                        let rule = self.enforcer.as_ref().and_then(|rules| rules.forbids_unnamed(way.kind));
+                        let (path, operation) = (link.clone(), way.operation);
+                        let subject = RefusedSubject::Path { path, through: None, operation };
+                        refusals.extend(rule.map(|rule| (subject, rule)));
+                    }
+                }
                 if let Some(stat) = stat.filter(|stat| resolve::is_regular(stat) && stat.st_nlink > 1) {
                     self.learn_name(&place.path, stat);
                 }
@@ -172,7 +181,7 @@ impl Recording {
                 if moves && self.enforcer.as_ref().is_some_and(|rules| rules.protects_beneath(&place.path)) {
                     let (path, operation) = (place.path.clone(), Operation::Delete);
                     let subject = RefusedSubject::Path { path, through: None, operation };
-                    refusals.push((subject, "protected".to_owned()));
+                    refusals.push((subject, PROTECTED.to_owned()));
                 }
             }
             Err(unseen) => self.judge_unseen(caller, access, unseen, refusals),
@@ -196,11 +205,20 @@ impl Recording {
 
     fn judge_unseen(&mut self, caller: Caller, access: &Access, unseen: &Unseen, refusals: &mut Refusals) {
         let named = match unseen {
+            // It shows the files of other places, by no name of ours.
+            Unseen::Private(place) if self.mounts.is_private_of(place.mount, "overlay") => place.path.clone(),
             // It is gone with its namespace, but a program that runs is one.
             Unseen::Private(place) => {
-                if access.effect == Effect::Execute {
-                    let way = Way::new(PathUseKind::Execute, Operation::Execute);
-                    self.judge_path(caller, way, &place.path, place.stat.as_ref(), false, refusals);
+                let is_memory =
+                    place.path.ends_with(b"/mem") && self.mounts.is_private_of(place.mount, "proc");
+                for way in ways(access.effect, place.stat.as_ref()) {
+                    if way.kind == PathUseKind::Execute {
+                        self.judge_path(caller, way, &place.path, place.stat.as_ref(), false, refusals);
+                    } else if way.kind == PathUseKind::Write && is_memory {
+                        let (path, operation) = (place.path.clone(), way.operation);
+                        let subject = RefusedSubject::Path { path, through: None, operation };
+                        refusals.push((subject, PROTECTED.to_owned()));
+                    }
                 }
                 return;
             }
@@ -213,7 +231,13 @@ impl Recording {
             Unseen::Unresolved(Unresolved::UnknownStart | Unresolved::TooDeep) => named_path(access),
             Unseen::Unresolved(_) => return,
         };
+        let is_overlay = matches!(unseen, Unseen::Private(_));
         for way in ways_in_the_dark(access.effect) {
+            let way = match self.enforcer.as_ref().and_then(|rules| rules.forbids_unnamed(way.kind)) {
+                // A file is copied before it is changed.
+                None if is_overlay => Way::new(PathUseKind::Read, Operation::Read),
+                _ => way,
+            };
             let Some(rule) = self.enforcer.as_ref().and_then(|rules| rules.forbids_unnamed(way.kind)) else {
                 continue;
             };
@@ -232,11 +256,14 @@ impl Recording {
         if !resolve::is_regular(&stat) {
             return;
         }
+        // As the kernel shows what was removed while it was open.
+        let removed = text.strip_suffix(b" (deleted)").filter(|_| stat.st_nlink == 0);
         for way in ways(access.effect, Some(&stat)) {
             let is_gone = way.kind != PathUseKind::Execute;
             self.judge_path(caller, way, &text, Some(&stat), is_gone, refusals);
-            if let (PathUseKind::Execute, Some(name)) = (way.kind, text.strip_suffix(b" (deleted)")) {
-                self.judge_path(caller, way, name, Some(&stat), true, refusals);
+            if let Some(name) = removed {
+                let way = Way { denied_only: true, ..way };
+                self.judge_path(caller, way, name, Some(&stat), false, refusals);
             }
         }
     }
@@ -281,6 +308,52 @@ impl Recording {
         let NetworkUse { address, operation, .. } = used;
         let is_forbidden = rule.is_some();
         refusals.extend(rule.map(|rule| (RefusedSubject::Address { address, operation }, rule)));
+        is_forbidden
+    }
+
+    /// The link on the way to a place that another thread or process could make lead elsewhere before the call is made:
+    /// a descriptor, or a working directory or root, in /proc. What is only opened is looked at again afterwards.
+    fn exchangeable_link(&self, caller: Caller, access: &Access, place: &Resolved) -> Option<Vec<u8>> {
+        let is_only_opened = match (access.effect, &place.stat) {
+            (Effect::Open(open), Some(stat)) => !open.truncate || !resolve::is_regular(stat),
+            (Effect::Execute, _) => true,
+            _ => false,
+        };
+        if is_only_opened {
+            return None;
+        }
+        let own = [format!("/proc/{}/", caller.tgid), format!("/proc/{}/", caller.tid)];
+        let shares = self.processes.traits(caller.tgid).shares_paths();
+        let link = place.crossed.iter().find(|link| {
+            let Some(at) = link.path.iter().rposition(|byte| *byte == b'/') else { return false };
+            let (process, name) = (&link.path[..at], &link.path[at + 1..]);
+            let is_exchanged = process.ends_with(b"/fd") || [&b"cwd"[..], b"root"].contains(&name);
+            let is_own = own.iter().any(|own| link.path.starts_with(own.as_bytes()));
+            is_exchanged && (shares || !is_own) && resolve::is_in_procfs(process)
+        })?;
+        Some(link.path.clone())
+    }
+
+    /// Keeps a signal from leaving a core dump where rules forbid it.
+    pub fn enforce_core_dump(&mut self, caller: Caller, place: &Result<Resolved, Unseen>) -> bool {
+        if self.enforcer.is_none() {
+            return false;
+        }
+        let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC;
+        let effect = Effect::Open(OpenFlags::from_raw(flags.cast_unsigned()));
+        let (file, resolve) = (FileRef::WorkingDirectory, Default::default());
+        let mut refusals = Refusals::new();
+        self.judge_place(caller, &Access { file, effect, follow: false, resolve }, place, &mut refusals);
+        let process = self.processes.id(caller.tgid);
+        let is_forbidden = self.refuse_all(process, refusals);
+        if is_forbidden && let Some(process) = Pid::from_raw(caller.tgid.0) {
+            let none = Rlimit { current: Some(0), maximum: None };
+            let limits = prlimit(Some(process), Resource::Core, none.clone());
+            // A hard limit can't be raised.
+            if limits.is_err() {
+                let _ = prlimit(Some(process), Resource::Core, Rlimit { maximum: Some(0), ..none });
+            }
+        }
         is_forbidden
     }
 
@@ -385,7 +458,7 @@ impl Recording {
 
     /// Ends a process that has opened a file which it may not use: somebody outside has moved it there meanwhile.
     pub fn enforce_opened(&mut self, caller: Caller, process: ProcessId, open: OpenFlags, fd: i32) {
-        if self.enforcer.is_none() || self.view_of(caller).is_some() {
+        if self.enforcer.is_none() {
             return;
         }
         let Ok(place) = self.object_of_descriptor(caller, fd) else { return };
@@ -439,6 +512,10 @@ impl Recording {
             Special::Compat => (libc::ENOSYS, WarningKind::CompatSyscall),
             // Its holder could have calls made that are not seen.
             Special::Filter { listener: true, .. } => (libc::EBUSY, WarningKind::Listener),
+            // What it shows has no name, and mount(8) can do without.
+            Special::Namespace if matches!(call.name, "open_tree" | "open_tree_attr" | "fsmount") => {
+                (libc::ENOSYS, WarningKind::UnmodelledSyscall)
+            }
             Special::IoUring
             | Special::Ptrace { thread: None }
             | Special::Filter { listener: false, .. }

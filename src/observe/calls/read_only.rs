@@ -158,7 +158,8 @@ impl Recording {
     ) -> Result<Option<Footprint>, Unmade> {
         let Some(enforcer) = &self.enforcer else { return Ok(None) };
         let executes = call.decoded.accesses.iter().any(|access| access.effect == Effect::Execute);
-        let reads = opening(call.decoded).is_some() || executes;
+        let opens = opening(call.decoded).is_some();
+        let reads = opens || executes;
         let reads =
             reads && enforcer.judges(PathUseKind::Read) || executes && enforcer.judges(PathUseKind::Execute);
         let listens = matches!(call.decoded.special, Some(Special::Listen { .. }));
@@ -176,7 +177,7 @@ impl Recording {
         }
         match self.enforce(caller, call, &located) {
             Some(errno) => Err(Unmade::Refused(errno)),
-            None => Ok((!footprint.walked.is_empty()).then_some(footprint)),
+            None => Ok((opens || !footprint.walked.is_empty()).then_some(footprint)),
         }
     }
 

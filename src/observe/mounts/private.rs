@@ -56,6 +56,12 @@ impl PrivateMounts {
         }
     }
 
+    /// The type of its filesystem.
+    pub fn kind_of(&self, PrivateId(id): PrivateId) -> &str {
+        let entry = usize::try_from(id).ok().and_then(|at| self.entries.get(at));
+        entry.map_or("", |entry| &entry.mount.fstype)
+    }
+
     /// Counts a use.
     pub fn used(&mut self, id: PrivateId) {
         self.entries[id.0 as usize].mount.uses += 1;
