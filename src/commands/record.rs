@@ -281,8 +281,6 @@ fn start<'m>(
     let no_statx = |error: Errno| format!("nothing can be recorded without statx(2): {error}");
     statx(CWD, "/", AtFlags::empty(), StatxFlags::INO).map_err(no_statx)?;
     let wanted = match setup.options.mechanism {
-        // enforcement: until the owner connects the switch, no call that rules may forbid is a notification
-        cli::Mechanism::Auto if setup.pins_arguments() => Interception::Stops,
         cli::Mechanism::Auto => Interception::Notifications,
         cli::Mechanism::Stops => Interception::Stops,
         cli::Mechanism::EveryCall => Interception::EveryCall,

@@ -472,7 +472,13 @@ impl<'a, O: Observer> Tracer<'a, O> {
         let judged = pinned.as_ref().map_or(arguments, |pinned| &pinned.arguments);
         match syscalls::interpret(arch, number, judged, &TraceeMemory(caller.tid)) {
             Interpretation::Irrelevant => self.redirect(tracee, arguments, pinned),
-            Interpretation::Unreadable(name) => self.observer.unreadable(caller, name),
+            Interpretation::Unreadable(name) => {
+                self.observer.unreadable(caller, name);
+                // Nobody can judge it.
+                if self.pins.is_some() {
+                    skip(tracee, Errno(libc::EACCES));
+                }
+            }
             // Whatever a process of the tree has mapped, its open was observed.
             Interpretation::Relevant(..) if number == WRITE_MEMORY && self.is_tracee(arguments[0]) => {}
             Interpretation::Relevant(name, decoded) => {
