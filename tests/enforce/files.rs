@@ -278,6 +278,7 @@ fn everyday_commands_see_no_difference() {
         python3 -c 'import json, tempfile; tempfile.TemporaryFile().write(b\"x\"); open(\"j\", \"w\").write(json.dumps(1))'
         cp -a f g; tar cf t.tar f g; tar xf t.tar; sed -i s/1/2/ f; git stash -q; git stash pop -q; find . | wc -l > n
         python3 -c 'open(\"certificate.pem\", \"x+\").write(\"CERTIFICATE\")'; cat certificate.pem
+        python3 -c 'open(\"own.pem\", \"x+\").write(\"CERTIFICATE\"); open(\"own.pem\").read()'; rm own.pem
         T=$(mktemp -d); echo x > $T/x; rm -r $T";
     for &user in User::all() {
         let place = Place::of(user);
@@ -286,7 +287,7 @@ fn everyday_commands_see_no_difference() {
         for (name, value) in [("AUTHOR", "a"), ("COMMITTER", "c")] {
             command.env(format!("GIT_{name}_NAME"), value).env(format!("GIT_{name}_EMAIL"), "a@example.org");
         }
-        command.arg("--enforce").args(rules).args(["sh", "-euc", script]);
+        command.args(["--strict", "--enforce"]).args(rules).args(["sh", "-euc", script]);
         let output = command.output().unwrap();
         assert!(output.status.success(), "{user:?}: {output:?}");
         assert_eq!(stderr(&output), "", "{user:?}");
