@@ -242,7 +242,8 @@ impl TreeEvents {
             // It was killed while it was stopped; a shell is told at once.
             self.signal_front(Signal::CONT);
         }
-        if others > 0 {
+        // After a refusal that ends all, they are being ended.
+        if others > 0 && !self.tree.at_refusal.load(Ordering::SeqCst) {
             match self.tree.survivors {
                 Survivors::Wait => {}
                 Survivors::Kill => self.tree.end(),
