@@ -74,8 +74,7 @@ fn the_first_refusal_may_end_a_whole_session() {
     for user in User::all() {
         let place = Place::of(*user);
         place.write("key", "top");
-        let program =
-            "sh -c 'cat key; sleep 1000; echo step' & sh -c 'sleep 1000; echo other' & wait; echo program";
+        let program = "sh -c 'cat key; echo step' & sh -c 'sleep 1000; echo other' & wait; echo program";
         let mut command = place.command();
         command.args(["session", "--name", "s", "--enforce=end", "--deny-read", "key"]);
         let output = command.args(["bash", "-c", program]).output().unwrap();

@@ -151,16 +151,19 @@ impl ProcessTree {
 
     /// Sends SIGTERM to every process, and SIGKILL to those that are left after the grace period.
     pub fn end(self: &Arc<Self>) {
-        if std::mem::replace(&mut self.lock().ending, true) {
+        let mut state = self.lock();
+        if std::mem::replace(&mut state.ending, true) {
             return;
         }
+        // At once: after a refusal, none goes on to its next call.
+        for process in &state.living {
+            let _ = sys::kill(*process, libc::SIGTERM);
+            let _ = sys::kill(*process, libc::SIGCONT);
+        }
+        drop(state);
         let tree = Arc::clone(self);
         let spawned = std::thread::Builder::new().name("end".into()).spawn(move || {
             let mut state = tree.lock();
-            for process in &state.living {
-                let _ = sys::kill(*process, libc::SIGTERM);
-                let _ = sys::kill(*process, libc::SIGCONT);
-            }
             let deadline = Instant::now() + GRACE;
             while !state.living.is_empty() {
                 let left = deadline.saturating_duration_since(Instant::now());
