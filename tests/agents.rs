@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::{Value, json};
 
 use self::lab::{Lab, Mode, commands, commands_of};
-use crate::support::assert_same;
+use crate::support::{assert_same, needs_root};
 
 /// A client, and how it is started.
 #[derive(Debug, Clone, Copy)]
@@ -39,6 +39,21 @@ pub struct Client {
     /// The lines of a result that the agent itself adds or leaves out when a hook has rewritten a command.
     differs_by: &'static [&'static str],
 }
+
+/// The rules of its session: it writes to its own files, too.
+const CLAUDE_SESSION: &[&str] = &[
+    "--enforce",
+    "--allow-write",
+    "@workspace",
+    "--allow-write",
+    "@tmp",
+    "--allow-write",
+    "'~/.claude'",
+    "--allow-write",
+    "'~/.claude.json*'",
+    "--deny-read",
+    "@secrets",
+];
 
 pub const CLAUDE: Client = Client {
     name: "claude-code",
@@ -74,6 +89,19 @@ const CLAUDE_SANDBOX: Client = Client {
 const CODEX_CONFIG: &str = "model = \"mock\" # of the tests\nmodel_provider = \"mock\"\n\n[model_providers.mock]\n\
                             name = \"mock\"\nbase_url = \"http://127.0.0.1:{port}/v1\"\nenv_key = \"OPENAI_API_KEY\"\n\
                             wire_api = \"responses\"\n";
+
+/// The rules of its session: it writes to its own files, too.
+const CODEX_SESSION: &[&str] = &[
+    "--enforce",
+    "--allow-write",
+    "@workspace",
+    "--allow-write",
+    "@tmp",
+    "--allow-write",
+    "'~/.codex'",
+    "--deny-read",
+    "@secrets",
+];
 
 const CODEX: Client = Client {
     name: "codex",
@@ -143,6 +171,27 @@ const QWEN: Client = Client {
     own: &[],
     differs_by: &[],
 };
+
+/// The rules of its session: it writes to its own files, too.
+const OPENCODE_SESSION: &[&str] = &[
+    "--enforce",
+    "--allow-write",
+    "@workspace",
+    "--allow-write",
+    "@tmp",
+    "--allow-write",
+    "'~/.local/share'",
+    "--allow-write",
+    "'~/.local/state'",
+    "--allow-write",
+    "'~/.cache'",
+    "--allow-write",
+    "'~/.config/opencode'",
+    "--allow-write",
+    "'~/.npm'",
+    "--deny-read",
+    "@secrets",
+];
 
 const OPENCODE: Client = Client {
     name: "opencode",
@@ -296,6 +345,50 @@ fn slow_agents_in_a_session() {
         changed.iter().for_each(|entry| lab.redo(entry));
         lab.undo_in_session(None);
         assert_same(&lab.state(), &lab.before, "all undone");
+    }
+}
+
+/// Rules refuse what they forbid, and nothing else: those of `config.toml` in the commands that `init` has recorded, those
+/// of a session also in what the agent itself does.
+#[test]
+#[ignore = "slow: installs and runs a real client"]
+fn slow_agents_under_enforced_rules() {
+    const KEY: &str = "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n";
+    // Claude Code saves the functions of a shell there.
+    const POLICY: &str = "[policy]\nenforce = true\ndeny-read = [\"@secrets\"]\n\
+                          allow-write = [\"@workspace\", \"@tmp\", \"~/.claude/shell-snapshots\"]\n";
+    // What is below a directory for temporary files may be written.
+    let parent = "/srv";
+    if !(needs_root("a directory outside of those for temporary files") && fs::metadata(parent).is_ok()) {
+        return;
+    }
+    let mut steps = commands();
+    let planted = ["cat ~/.ssh/id_rsa", "echo x > ~/../outside"];
+    steps.extend(planted.map(str::to_owned));
+    for (client, own_files) in
+        [(&CLAUDE, CLAUDE_SESSION), (&CODEX, CODEX_SESSION), (&OPENCODE, OPENCODE_SESSION)]
+    {
+        println!("{}", client.name);
+        let with = |settings: &[(&'static str, &'static str)]| {
+            let all = [client.settings, &[(".ssh/id_rsa", KEY)], settings].concat();
+            Client { settings: all.leak(), ..*client }
+        };
+        let calls = json!(steps);
+        let run = |client: &Client, mode| Lab::run_calls_in(parent, client, mode, &calls, "");
+        let Some(alone) = run(&with(&[]), Mode::Bare) else { return };
+        let alone = alone.given();
+        let configured = with(&[(".config/agent-snapshot/config.toml", POLICY)]);
+        for (client, mode) in [(configured, Mode::Wired), (with(&[]), Mode::Enforced(own_files))] {
+            let lab = run(&client, mode).unwrap();
+            let given = lab.given();
+            let (rest, refused) = given.split_at(given.len() - planted.len());
+            assert_eq!(rest, &alone[..rest.len()], "{mode:?}");
+            assert!(refused.iter().all(|text| text.contains("ermission denied")), "{refused:?}");
+            let expected =
+                ["read LAB/home/.ssh/id_rsa: deny-read @secrets", "write LAB/outside: allow-write"];
+            assert_eq!(lab.refused(), expected.map(str::to_owned).into(), "{mode:?}");
+            lab.log().iter().for_each(|entry| assert_complete(&lab, entry));
+        }
     }
 }
 

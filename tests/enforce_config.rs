@@ -49,7 +49,6 @@ fn record(place: &Place, way: &str, line: &str) -> Run {
         }
     };
     command.env("XDG_RUNTIME_DIR", place.base().join("runtime")).env_remove("AGENT_SNAPSHOT");
-    command.env("AGENT_SNAPSHOT_MECHANISM", "stops");
     if way != "shell" {
         command.arg("sh");
     }
@@ -268,7 +267,7 @@ fn what_the_configuration_enforces_is_refused_and_told() {
         let log = place.run(["log", "--all"]).expect(0).stdout;
         assert_eq!(log.matches("  (1 refused)\n").count(), 3, "{log}");
         let mut json = place.recording();
-        json.args(["--mechanism", "stops", "--json", "sh", "-c", "cat ../src/key"]);
+        json.args(["--json", "sh", "-c", "cat ../src/key"]);
         let said = json.current_dir(place.at("src")).output().unwrap().stderr;
         let said = String::from_utf8(said).unwrap();
         let report = said.lines().find(|line| line.starts_with('{')).unwrap();

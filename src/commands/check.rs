@@ -197,7 +197,7 @@ pub fn places(header: &Header) -> Result<PolicyPlaces, String> {
 }
 
 /// Whether the content of a record's file has what makes it a secret. If nobody knows, that is so of a file whose name says
-/// that it may.
+/// that it may, unless the command has made it and removed it.
 fn may_have(record: &FileRecord, contents: &Contents, sign: ContentSign) -> bool {
     let is_withheld = |state: &State| {
         state.present().is_some_and(|present| present.blob_omitted == Some(BlobOmitted::Withheld))
@@ -205,7 +205,13 @@ fn may_have(record: &FileRecord, contents: &Contents, sign: ContentSign) -> bool
     if is_withheld(&record.before) || is_withheld(&record.after) {
         return true;
     }
-    recorded_sign(record, contents, sign).unwrap_or_else(|| may_have_sign(&record.path, sign))
+    let is_absent = |state: &State| matches!(state, State::Absent { .. });
+    let is_temporary = is_absent(&record.before)
+        && is_absent(&record.after)
+        && record.renamed_from.is_none()
+        && record.linked_from.is_empty();
+    recorded_sign(record, contents, sign)
+        .unwrap_or_else(|| !is_temporary && may_have_sign(&record.path, sign))
 }
 
 fn print(

@@ -90,7 +90,7 @@ fn run_program(
     // Before they are changed.
     let recall = recall.map(|request| (request, sys::io_priority().and_then(Inheritance::of_this_process)));
     let attributes = ProcessAttributes::replace();
-    let rules = match setup::rules(&options) {
+    let rules = match setup::rules(&options, &destination) {
         Ok(rules) => rules,
         Err(refusal) => {
             messages.say(&refusal.message);
@@ -172,10 +172,8 @@ fn run_program(
                 .filter(|_| done.error.is_none())
                 .and_then(|recalling| recalling.finish(&path, id, messages));
             let failure = report_outcome(&done, strict, messages).or(difference);
-            if done.at_refusal {
-                messages.say("ended at the first refusal (--enforce=end)");
-                return Exit::Failure;
-            }
+            // What was refused, the outcome says.
+            let failure = failure.or_else(|| done.at_refusal.then_some(Exit::Failure));
             failure.unwrap_or_else(|| end_as(end))
         }
         Ending::Detached(end) => {

@@ -39,10 +39,6 @@ pub fn run(args: Session) -> Exit {
         Messages::new(quiet).say("--name needs a name");
         return Exit::Failure;
     }
-    if rules.is_given() && enforce.is_none() {
-        Messages::new(quiet).say("session takes rules with --enforce only: check judges its recordings");
-        return Exit::Failure;
-    }
     let own_state = match Surroundings::of_this_process() {
         _ if all => Vec::new(),
         Ok(here) => own_state(&here),

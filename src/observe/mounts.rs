@@ -389,6 +389,12 @@ impl Mounts {
         namespace.and_then(|namespace| namespace.table.at(path)).is_some_and(|found| found.id == mount)
     }
 
+    /// Whether nothing on the mount that `path` of this namespace leads to can be changed.
+    pub fn is_read_only(&self, view: &View, path: &[u8]) -> bool {
+        let namespace = self.namespaces.get(&view.namespace);
+        namespace.and_then(|namespace| namespace.table.at(path)).is_some_and(|found| found.is_read_only)
+    }
+
     /// The overlays that the tree has mounted in this namespace and whose directories are not known yet: the device of
     /// each, with the options that name its directory for changes and the others.
     pub fn new_overlays(&self, view: &View) -> Vec<NewOverlay> {
@@ -674,6 +680,7 @@ mod tests {
             point: b"/d".to_vec(),
             kind: b"tmpfs".to_vec(),
             options: Vec::new(),
+            is_read_only: false,
         });
         let change = |came: &[Option<PrivateId>], went: &[Option<PrivateId>]| {
             let points = |privates: &[Option<PrivateId>]| {

@@ -323,10 +323,10 @@ impl Resolver {
             }
         }
         // What is mounted on the way to another mount is mounted on a real directory.
-        let (name, parent) = match names.place(&name) {
+        let (name, parent, inner) = match names.place(&name) {
             None => {
                 let parent = parent_of(&name)?.to_vec();
-                (name, parent)
+                (name, parent, None)
             }
             Some(Place::Named(ours)) => {
                 let place = match names.is_mount_point(&name) {
@@ -334,7 +334,7 @@ impl Resolver {
                     false => Place::Named(parent_of(&ours)?.to_vec()),
                 };
                 let Place::Named(parent) = place else { return None };
-                (ours, parent)
+                (ours, parent, Some([names.root.as_slice(), &name].concat()))
             }
             Some(_) => return None,
         };
@@ -361,7 +361,7 @@ impl Resolver {
             left,
             must_be_directory: false,
             leads_nowhere: false,
-            inner: None,
+            inner,
             overlay: None,
         })
     }
@@ -903,6 +903,11 @@ pub fn is_directory(stat: &FileStat) -> bool {
 /// Whether `stat` is of a regular file.
 pub fn is_regular(stat: &FileStat) -> bool {
     stat.st_mode & libc::S_IFMT == libc::S_IFREG
+}
+
+/// Whether a path led through what procfs says of a process, such as its descriptors.
+pub fn is_by_magic_link(crossed: &[Crossed]) -> bool {
+    crossed.iter().any(|symlink| is_on_procfs(&symlink.stat))
 }
 
 /// Whether `stat` is of something on the procfs that is mounted at /proc here.

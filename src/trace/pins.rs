@@ -26,7 +26,7 @@ use super::sys::{Puppet, SYS_MSEAL, SharedMapping, Stopped, Tid, TraceeMemory, a
 use super::syscalls::{self, Args, Dirfd, Judged, Pinned, Sysno};
 
 /// How many calls may be in flight in the processes that share a mapping.
-const SLOTS: usize = 256;
+const SLOTS: usize = 1024;
 /// For two paths and a structure.
 const SLOT: usize = 3 * PATH_MAX;
 const LENGTH: usize = SLOTS * SLOT;

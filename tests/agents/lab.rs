@@ -1,6 +1,6 @@
 //! A repository and a home directory of its own, in which a client runs against the model server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Write as _};
@@ -37,6 +37,8 @@ pub enum Mode {
     Whole,
     /// Recorded step by step.
     Session,
+    /// The same, with options of `session` that set rules.
+    Enforced(&'static [&'static str]),
 }
 
 /// What is in the repository and what Git says of it.
@@ -171,6 +173,18 @@ impl Lab {
 
     /// The same with commands and calls of tools, as the model server takes them.
     pub fn run_calls(client: &Client, mode: Mode, calls: &Value, rules: &str) -> Option<Lab> {
+        // Codex keeps its helper programs out of the temporary directory.
+        Lab::run_calls_in("/var/tmp", client, mode, calls, rules)
+    }
+
+    /// The same in a new directory below another one.
+    pub fn run_calls_in(
+        parent: &str,
+        client: &Client,
+        mode: Mode,
+        calls: &Value,
+        rules: &str,
+    ) -> Option<Lab> {
         if !client.needs.iter().all(|program| has(program)) {
             return None;
         }
@@ -181,8 +195,7 @@ impl Lab {
             .command
             .contains(&"workspace-write")
             .then(|| SANDBOX.lock().unwrap_or_else(PoisonError::into_inner));
-        // Codex keeps its helper programs out of the temporary directory.
-        let root = tempfile::Builder::new().prefix("agents-").tempdir_in("/var/tmp").unwrap();
+        let root = tempfile::Builder::new().prefix("agents-").tempdir_in(parent).unwrap();
         let [home, repository, bin] = ["home", "repo", "bin"].map(|name| root.path().join(name));
         for directory in [&home, &repository, &bin] {
             fs::create_dir(directory).unwrap();
@@ -232,9 +245,10 @@ impl Lab {
         let mut go = File::options().read(true).write(true).open(lab.at("go")).unwrap();
         let words: Vec<String> = client.command.iter().map(|word| quoted(word)).collect();
         let recorded = match mode {
-            Mode::Bare | Mode::Wired => "",
-            Mode::Whole => "agent-snapshot run -- ",
-            Mode::Session => "agent-snapshot session --name session -- ",
+            Mode::Bare | Mode::Wired => String::new(),
+            Mode::Whole => "agent-snapshot run -- ".to_owned(),
+            Mode::Session => "agent-snapshot session --name session -- ".to_owned(),
+            Mode::Enforced(options) => format!("agent-snapshot session {} -- ", options.join(" ")),
         };
         let script = format!("{startup}\n{recorded}{}\n", words.join(" "));
         let mut run = lab.as_user("timeout", &[LIMIT, "bash", "-c", &script]);
@@ -332,6 +346,22 @@ impl Lab {
                 text
             })
             .collect()
+    }
+
+    /// What rules have refused, in all recordings: how which path was to be used, and the rule.
+    pub fn refused(&self) -> BTreeSet<String> {
+        let snapshots = self.home.join(".local/state/agent-snapshot/snapshots");
+        let of = |entry: io::Result<fs::DirEntry>| {
+            let manifest = json(&entry.unwrap().path().join("manifest.json"));
+            manifest["refused"].as_array().cloned().unwrap_or_default()
+        };
+        let text = |refused: &Value, key: &str| refused[key].as_str().unwrap_or_default().to_owned();
+        let refused = fs::read_dir(snapshots).into_iter().flatten().flat_map(of);
+        let line = |refused: Value| {
+            let path = text(&refused, "path").replace(&self.root.path().display().to_string(), "LAB");
+            format!("{} {path}: {}", text(&refused, "operation"), text(&refused, "rule"))
+        };
+        refused.map(line).collect()
     }
 
     /// The recordings, the oldest first.

@@ -5,7 +5,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::{STOPS, below, enforced, refused, refused_of};
+use super::{below, enforced, refused, refused_of};
 use crate::support::{Place, User, json, lines, program, shown};
 
 /// Two places alike, with something outside of the workspace.
@@ -108,7 +108,7 @@ fn compare(seed: u64, rules: &[&str], user: User) -> Result<(), String> {
         let setup = place.program(&program).args(["--setup", &seed.to_string()]).output().unwrap();
         assert!(setup.status.success(), "seed {seed}: {}", shown(&setup));
         let mut command = place.recording();
-        command.args(options).args(rules).args(STOPS).arg(place.executable(&program)).arg(seed.to_string());
+        command.args(options).args(rules).arg(place.executable(&program)).arg(seed.to_string());
         let output = command.output().unwrap();
         (place, output)
     };

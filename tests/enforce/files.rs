@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::{enforced, refused};
-use crate::support::{Place, User, give_away, has, stderr};
+use crate::support::{Place, User, give_away, has, stderr, works};
 
 /// The content of the files that rules are about.
 const OLD: &str = "old\n";
@@ -278,6 +278,7 @@ fn everyday_commands_see_no_difference() {
         python3 -c 'import json, tempfile; tempfile.TemporaryFile().write(b\"x\"); open(\"j\", \"w\").write(json.dumps(1))'
         cp -a f g; tar cf t.tar f g; tar xf t.tar; sed -i s/1/2/ f; git stash -q; git stash pop -q; find . | wc -l > n
         python3 -c 'open(\"certificate.pem\", \"x+\").write(\"CERTIFICATE\")'; cat certificate.pem
+        python3 -c 'open(\"own.pem\", \"x+\").write(\"CERTIFICATE\"); open(\"own.pem\").read()'; rm own.pem
         T=$(mktemp -d); echo x > $T/x; rm -r $T";
     for &user in User::all() {
         let place = Place::of(user);
@@ -286,10 +287,49 @@ fn everyday_commands_see_no_difference() {
         for (name, value) in [("AUTHOR", "a"), ("COMMITTER", "c")] {
             command.env(format!("GIT_{name}_NAME"), value).env(format!("GIT_{name}_EMAIL"), "a@example.org");
         }
-        command.arg("--enforce").args(rules).args(["sh", "-euc", script]);
+        command.args(["--strict", "--enforce"]).args(rules).args(["sh", "-euc", script]);
         let output = command.output().unwrap();
         assert!(output.status.success(), "{user:?}: {output:?}");
         assert_eq!(stderr(&output), "", "{user:?}");
         assert_eq!(refused(&place), [""; 0], "{user:?}");
+    }
+}
+
+#[test]
+fn a_read_only_mount_has_the_error_of_the_kernel_and_no_refusal() {
+    let script = "mount --bind ../outside m && mount -o remount,bind,ro m && cd m
+        for i in old linked d/old new; do (echo x > $i); done 2>&1 | grep -c 'Read-only'
+        (chmod 600 old; touch d/old; rm -f old; mkdir d/e; mv old k; ln -s a d/b) 2>&1 | grep -c 'Read-only'";
+    for &user in User::all() {
+        let place = place_of(user);
+        place.write("m/x", "");
+        if user == User::Nobody {
+            give_away(place.base());
+        }
+        let namespace = ["unshare", "-Urm", "sh", "-c"];
+        if !works(place.program(namespace[0]).args(&namespace[1..]).arg("mount --bind . .")) {
+            return;
+        }
+        let mut command = place.recording();
+        command.args(["--enforce", "--allow-write", "@workspace"]).args(namespace).arg(script);
+        let output = command.output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "4\n6\n", "{user:?}: {output:?}");
+        assert_eq!(refused(&place), [""; 0], "{user:?}");
+    }
+}
+
+#[test]
+fn what_the_output_was_redirected_to_is_opened_by_its_descriptor() {
+    for &user in User::all() {
+        let place = place_of(user);
+        for stdout in ["/dev/stdout", "/proc/self/fd/1", "/dev/fd/1"] {
+            let mut command = place.recording();
+            command.args(["--strict", "--enforce", "--allow-write", "@workspace"]);
+            command.args(["sh", "-c", &format!("echo 1; echo 2 >> {stdout}; echo x | tee -a {stdout}")]);
+            let file = fs::File::options().append(true).open(place.base().join("outside/old")).unwrap();
+            let status = command.stdout(file).status().unwrap();
+            assert!(status.success(), "{stdout} as {user:?}: {status}");
+            assert_eq!(refused(&place), [""; 0], "{stdout} as {user:?}");
+        }
     }
 }

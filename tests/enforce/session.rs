@@ -5,7 +5,7 @@ use std::fs;
 use serde_json::Value;
 
 use super::refused_of;
-use crate::support::{Place, has, json, stderr};
+use crate::support::{Place, User, has, json, stderr};
 
 #[test]
 fn rules_hold_for_the_commands_and_the_program_of_a_session() {
@@ -70,6 +70,24 @@ attempt(lambda: subprocess.run(['sh', '-c', 'cat ../secret; echo x > ../new; ech
 }
 
 #[test]
+fn the_first_refusal_may_end_a_whole_session() {
+    for user in User::all() {
+        let place = Place::of(*user);
+        place.write("key", "top");
+        let program = "sh -c 'cat key; echo step' & sh -c 'sleep 1000; echo other' & wait; echo program";
+        let mut command = place.command();
+        command.args(["session", "--name", "s", "--enforce=end", "--deny-read", "key"]);
+        let output = command.args(["bash", "-c", program]).output().unwrap();
+        assert_eq!(output.status.code(), Some(125), "{output:?}");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "", "{output:?}");
+        let said = stderr(&output);
+        let ours: Vec<&str> = said.lines().filter(|line| line.contains("agent-snapshot: ")).collect();
+        let told = "agent-snapshot: 1 call was refused by rules, which ended the session (";
+        assert!(ours.len() == 1 && ours[0].contains(told), "{said}");
+    }
+}
+
+#[test]
 fn a_session_takes_rules_only_to_enforce_them() {
     let place = Place::new();
     let output = place.command().args(["session", "--deny-read", "x", "true"]).output().unwrap();
@@ -78,4 +96,10 @@ fn a_session_takes_rules_only_to_enforce_them() {
         stderr(&output),
         "agent-snapshot: session takes rules with --enforce only: check judges its recordings\n"
     );
+    let config = place.config.join("agent-snapshot");
+    fs::create_dir_all(&config).unwrap();
+    fs::write(config.join("config.toml"), "[policy]\nenforce = true\n").unwrap();
+    place.write("x", "top");
+    let output = place.command().args(["session", "--deny-read", "x", "cat", "x"]).output().unwrap();
+    assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{output:?}");
 }

@@ -151,16 +151,19 @@ impl ProcessTree {
 
     /// Sends SIGTERM to every process, and SIGKILL to those that are left after the grace period.
     pub fn end(self: &Arc<Self>) {
-        if std::mem::replace(&mut self.lock().ending, true) {
+        let mut state = self.lock();
+        if std::mem::replace(&mut state.ending, true) {
             return;
         }
+        // At once: after a refusal, none goes on to its next call.
+        for process in &state.living {
+            let _ = sys::kill(*process, libc::SIGTERM);
+            let _ = sys::kill(*process, libc::SIGCONT);
+        }
+        drop(state);
         let tree = Arc::clone(self);
         let spawned = std::thread::Builder::new().name("end".into()).spawn(move || {
             let mut state = tree.lock();
-            for process in &state.living {
-                let _ = sys::kill(*process, libc::SIGTERM);
-                let _ = sys::kill(*process, libc::SIGCONT);
-            }
             let deadline = Instant::now() + GRACE;
             while !state.living.is_empty() {
                 let left = deadline.saturating_duration_since(Instant::now());
@@ -242,7 +245,8 @@ impl TreeEvents {
             // It was killed while it was stopped; a shell is told at once.
             self.signal_front(Signal::CONT);
         }
-        if others > 0 {
+        // After a refusal that ends all, they are being ended.
+        if others > 0 && !self.tree.at_refusal.load(Ordering::SeqCst) {
             match self.tree.survivors {
                 Survivors::Wait => {}
                 Survivors::Kill => self.tree.end(),

@@ -143,13 +143,19 @@ pub struct UserRules {
 }
 
 /// The rules of what the command may do, if there are any.
-pub fn rules(options: &cli::RecordingOptions) -> Result<Option<UserRules>, SetupError> {
+pub fn rules(
+    options: &cli::RecordingOptions,
+    destination: &Destination,
+) -> Result<Option<UserRules>, SetupError> {
     let rules = rules_here(options).map_err(SetupError::ours)?;
     if options.enforce.is_some() && rules.is_empty() {
         return Err(SetupError::ours("--enforce needs a rule, such as --deny-read @secrets"));
     }
     if rules.is_empty() {
         return Ok(None);
+    }
+    if matches!(destination, Destination::Session(_)) && options.rules.is_given() && rules.enforce.is_none() {
+        return Err(SetupError::ours("session takes rules with --enforce only: check judges its recordings"));
     }
     if let Some(why) = rules.enforce.and_then(|_| why_not_enforced(options)) {
         let what = if options.enforce.is_some() { "--enforce" } else { "enforce, in the configuration," };

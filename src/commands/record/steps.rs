@@ -103,9 +103,11 @@ pub fn record(
     let log = setup.options.session.as_deref().map(|name| {
         format!("agent-snapshot log --session {}", crate::commands::paths::shell_word(name.as_bytes()))
     });
+    let at_refusal = tree.ending().at_refusal;
     if let (Some(calls), Some(log)) = (number_of_calls(refused), &log) {
         let were = if refused == 1 { "was" } else { "were" };
-        messages.push(format!("{calls} {were} refused by rules ({log} marks the steps)"));
+        let ended = if at_refusal { ", which ended the session" } else { "" };
+        messages.push(format!("{calls} {were} refused by rules{ended} ({log} marks the steps)"));
     }
     let report = match (setup.report, log) {
         (ReportFormat::Summary, Some(log)) => format!(
@@ -118,7 +120,7 @@ pub fn record(
     let done = RecordingOutcome {
         error: None,
         timed_out: false,
-        at_refusal: tree.ending().at_refusal,
+        at_refusal,
         complete: true,
         notes: messages,
         report,

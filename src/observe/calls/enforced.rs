@@ -3,7 +3,7 @@
 //! A call that the kernel refuses anyway is left to it, so that its error is the one that the command gets alone.
 //! Neighbours: `changes.rs` and `read_only.rs` ask here once the places of a call are known, `enforce.rs` has the rules.
 
-use rustix::fs::{Access as Permission, AtFlags, CWD};
+use rustix::fs::{Access as Permission, AtFlags, CWD, StatVfsMountFlags};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use smallvec::SmallVec;
 
@@ -54,38 +54,35 @@ impl Recording {
             }
         }
         if !refusals.is_empty()
-            && let Some(errno) = self.denied_by_permissions(caller, located)
+            && let Some(errno) =
+                self.denied_by_mount(caller, located).or_else(|| self.denied_by_permissions(caller, located))
         {
             return Some(errno);
         }
-        let mut errno = libc::EACCES;
         let process = self.processes.id(caller.tgid);
         let mut places = located.iter();
         for used in &call.decoded.sockets {
             let Some(mut address) = network::address_of(used) else { continue };
-            let mut is_absent = false;
             // The paths of a call are those of its addresses, in the same order.
             if let NetworkAddress::Unix(name) = &mut address
                 && !name.starts_with(b"\0")
                 && let Some((_, place)) = places.next()
             {
-                is_absent = place.as_ref().is_ok_and(|place| place.stat.is_none());
+                // Nobody listens there, as the kernel will say: many programs ask a daemon that is not there.
+                let is_absent = place.as_ref().is_ok_and(|place| place.stat.is_none());
+                if is_absent && used.operation != SocketOperation::Bind {
+                    continue;
+                }
                 *name = name_of(place).unwrap_or_else(|| std::mem::take(name));
             }
-            if self.judge_address(process, used.operation, address, &mut refusals)
-                && is_absent
-                && used.operation != SocketOperation::Bind
-            {
-                // As the kernel answers.
-                errno = libc::ENOENT;
-            }
+            self.judge_address(process, used.operation, address, &mut refusals);
         }
         if let Some(Special::Listen { fd }) = call.decoded.special
             && let Some(address) = address_to_listen_at(caller, fd)
         {
             self.judge_address(process, SocketOperation::Bind, address, &mut refusals);
         }
-        self.refuse_all(process, refusals).then_some(Errno(errno))
+        self.refuse_all(process, refusals).then_some(Errno(libc::EACCES))
     }
 
     /// Refuses an execve, if rules forbid an interpreter that the kernel runs the program by.
@@ -359,10 +356,39 @@ impl Recording {
 
     /// Whether a call goes to a file that was open before the command, which whoever started it has chosen.
     fn is_inherited(&self, access: &Access, place: &Resolved) -> bool {
-        let by_descriptor = matches!(access.file, FileRef::Descriptor(_))
-            || place.crossed.iter().any(|symlink| resolve::is_on_procfs(&symlink.stat));
+        let by_descriptor =
+            matches!(access.file, FileRef::Descriptor(_)) || resolve::is_by_magic_link(&place.crossed);
+        // The name may be another file's meanwhile.
+        let is_same = |name| {
+            let stat = place.stat.as_ref();
+            let before = self.ledger.before(name).map(|inode| inode.before.identity());
+            before == stat.map(|stat| (stat.st_dev, stat.st_ino))
+        };
         let name = || self.ledger.names.find(&place.path);
-        by_descriptor && name().is_some_and(|name| self.ledger.names.get(name).inherited)
+        by_descriptor && name().is_some_and(|name| self.ledger.names.get(name).inherited && is_same(name))
+    }
+
+    /// The error of a call that changes something on a read-only mount. It is not left to the kernel: another thread
+    /// may be about to mount it anew.
+    fn denied_by_mount(&mut self, caller: Caller, located: &[Located<'_>]) -> Option<Errno> {
+        let view = self.view_of(caller);
+        let is_read_only = |place: &Resolved| match (&view, &place.inner) {
+            (Some(view), Some(inner)) => self.mounts.is_read_only(view, inner),
+            _ => {
+                let existing = place.stat.is_some().then_some(place.path.as_slice());
+                let found = existing.or_else(|| parent_of(&place.path)).map(rustix::fs::statvfs);
+                found.is_some_and(|found| {
+                    found.is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
+                })
+            }
+        };
+        let is_denied = located.iter().any(|(access, place)| {
+            place.as_ref().is_ok_and(|place| {
+                let ways = ways(access.effect, place.stat.as_ref());
+                ways.iter().any(|way| way.kind == PathUseKind::Write) && is_read_only(place)
+            })
+        });
+        is_denied.then_some(Errno(libc::EROFS))
     }
 
     /// The error with which the permissions deny a call to a thread with our own rights.

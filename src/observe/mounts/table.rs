@@ -26,6 +26,8 @@ pub(super) struct Mount {
     pub kind: Vec<u8>,
     /// The options of the filesystem, as the table has them.
     pub options: Vec<u8>,
+    /// Whether the mount, or its filesystem, is read-only.
+    pub is_read_only: bool,
 }
 
 /// The mounts of a namespace.
@@ -161,10 +163,12 @@ impl Mount {
         let device = (major.parse().ok()?, minor.parse().ok()?);
         let root = unescaped(words.next()?);
         let point = unescaped(words.next()?);
+        let own_options = words.next()?;
         words.find(|word| *word == b"-")?;
         let kind = unescaped(words.next()?);
         let options = words.nth(1).unwrap_or_default().to_vec();
-        Some(Mount { id, parent, device, root, point, kind, options })
+        let is_read_only = [own_options, &options].iter().any(|options| options.starts_with(b"ro"));
+        Some(Mount { id, parent, device, root, point, kind, options, is_read_only })
     }
 
     /// What of the mounted filesystem a path below the mount point leads to.
@@ -249,6 +253,7 @@ mod tests {
             point: b"/mnt2".to_vec(),
             kind: b"ext3".to_vec(),
             options: b"rw,err=x".to_vec(),
+            is_read_only: false,
         };
         assert_eq!(plain.unwrap(), expected);
         assert_eq!(expected.option("err").unwrap(), b"x");
