@@ -63,6 +63,8 @@ pub struct Resolved {
     pub leads_nowhere: bool,
     /// Its path in the thread's own mount namespace, if that need not be the same.
     pub inner: Option<Vec<u8>>,
+    /// The same, also where a known directory has led there.
+    pub seen_at: Option<Vec<u8>>,
     /// The directories of the overlay that shows it, if the tree has mounted that.
     pub overlay: Option<Layers>,
 }
@@ -79,6 +81,7 @@ impl Resolved {
             must_be_directory: false,
             leads_nowhere: false,
             inner: None,
+            seen_at: None,
             overlay: None,
         }
     }
@@ -323,7 +326,7 @@ impl Resolver {
             }
         }
         // What is mounted on the way to another mount is mounted on a real directory.
-        let (name, parent, inner) = match names.place(&name) {
+        let (name, parent, seen_at) = match names.place(&name) {
             None => {
                 let parent = parent_of(&name)?.to_vec();
                 (name, parent, None)
@@ -361,7 +364,8 @@ impl Resolver {
             left,
             must_be_directory: false,
             leads_nowhere: false,
-            inner,
+            inner: None,
+            seen_at,
             overlay: None,
         })
     }
@@ -545,7 +549,8 @@ impl<'a> Walk<'a> {
         };
         let path = if path.is_empty() { b"/".to_vec() } else { path };
         let leads_nowhere = self.leads_nowhere;
-        Ok(Resolved { path, stat, crossed, left, must_be_directory, leads_nowhere, inner, overlay })
+        let seen_at = inner.clone();
+        Ok(Resolved { path, stat, crossed, left, must_be_directory, leads_nowhere, inner, seen_at, overlay })
     }
 
     /// The symlinks on the way by their names here; those on private mounts have none.

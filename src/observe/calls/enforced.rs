@@ -372,7 +372,7 @@ impl Recording {
     /// may be about to mount it anew.
     fn denied_by_mount(&mut self, caller: Caller, located: &[Located<'_>]) -> Option<Errno> {
         let view = self.view_of(caller);
-        let is_read_only = |place: &Resolved| match (&view, &place.inner) {
+        let is_read_only = |place: &Resolved| match (&view, &place.seen_at) {
             (Some(view), Some(inner)) => self.mounts.is_read_only(view, inner),
             _ => {
                 let existing = place.stat.is_some().then_some(place.path.as_slice());
