@@ -48,7 +48,11 @@ impl Recording {
             return Some(Errno(libc::EACCES));
         }
         let mut refusals = Refusals::new();
-        if !fails_anyway(located) {
+        // What is there now says nothing of where such a link will lead.
+        let is_exchangeable = |(access, place): &Located<'_>| {
+            place.as_ref().is_ok_and(|place| self.exchangeable_link(caller, access, place).is_some())
+        };
+        if !fails_anyway(located) || located.iter().any(is_exchangeable) {
             for (access, place) in located {
                 self.judge_place(caller, access, place, &mut refusals);
             }
@@ -245,14 +249,29 @@ impl Recording {
 
     /// Judges what has lost its name, or never had one, by the names that it is known to have had.
     fn judge_nameless(&mut self, caller: Caller, access: &Access, refusals: &mut Refusals) {
-        let Some(link) = self.magic_link(caller, access) else { return };
-        let (Ok(text), Ok(stat)) = (resolve::read_magic_link(&link), rustix::fs::stat(link.as_slice()))
-        else {
-            return;
+        let link = self.magic_link(caller, access);
+        let object = link.and_then(|link| {
+            Some((resolve::read_magic_link(&link).ok()?, rustix::fs::stat(link.as_slice()).ok()?))
+        });
+        // A link on the way may lead to something that has a name, and was exchanged while it was followed.
+        let is_changed_through = match access.effect {
+            Effect::Open(open) => open.truncate || open.create,
+            Effect::Execute => false,
+            _ => matches!(access.file, FileRef::Path { .. }),
         };
-        if !resolve::is_regular(&stat) {
-            return;
+        let is_file = |stat: &FileStat| resolve::is_regular(stat) || resolve::is_directory(stat);
+        if is_changed_through
+            && object.as_ref().is_none_or(|(_, stat)| is_file(stat))
+            && self.processes.traits(caller.tgid).shares_paths()
+        {
+            for way in ways_in_the_dark(access.effect) {
+                let rule = self.enforcer.as_ref().and_then(|rules| rules.forbids_unnamed(way.kind));
+                let (path, operation) = (named_path(access), way.operation);
+                let subject = RefusedSubject::Path { path, through: None, operation };
+                refusals.extend(rule.map(|rule| (subject, rule)));
+            }
         }
+        let Some((text, stat)) = object.filter(|(_, stat)| resolve::is_regular(stat)) else { return };
         // As the kernel shows what was removed while it was open.
         let removed = text.strip_suffix(b" (deleted)").filter(|_| stat.st_nlink == 0);
         for way in ways(access.effect, Some(&stat)) {
