@@ -364,7 +364,7 @@ impl Recording {
         let is_forbidden = self.refuse_all(process, refusals);
         if is_forbidden && let Some(process) = Pid::from_raw(caller.tgid.0) {
             let none = Rlimit { current: Some(0), maximum: None };
-            let limits = prlimit(Some(process), Resource::Core, none.clone());
+            let limits = prlimit(Some(process), Resource::Core, none);
             // A hard limit can't be raised.
             if limits.is_err() {
                 let _ = prlimit(Some(process), Resource::Core, Rlimit { maximum: Some(0), ..none });
