@@ -205,7 +205,7 @@ impl Copies {
         Ok(())
     }
 
-    /// Copies a path. One that is relative to a descriptor, for which another may be exchanged, becomes absolute;
+    /// Copies a path. One that begins at a descriptor, for which another may be exchanged, gets the name of that;
     /// `resolve` has the flags of openat2.
     fn path(&mut self, at: u64, dirfd: Option<u8>, resolve: u64) -> Result<u64, Uncopied> {
         const TOO_LONG: [u8; PATH_MAX] = [b'/'; PATH_MAX];
@@ -214,14 +214,19 @@ impl Copies {
             Err(Fault::NameTooLong) => return Ok(self.slot.add(&TOO_LONG)),
             Err(fault) => return Err(fault.into()),
         };
-        if let Some(dirfd) = dirfd.filter(|_| self.shares && !path.is_empty() && !path.starts_with(b"/"))
-            && let Some(base) = self.directory(dirfd).map_err(Uncopied::Fails)?
+        let start = match through_descriptor(&path) {
+            Some((descriptor, rest)) => Some((descriptor, rest.to_vec())),
+            None if path.is_empty() || path.starts_with(b"/") => None,
+            None => dirfd.map(|dirfd| (self.at(dirfd), path.clone())),
+        };
+        if let Some((descriptor, rest)) = start.filter(|_| self.shares)
+            && let Some(base) = self.directory(descriptor).map_err(Uncopied::Fails)?
         {
             // As before Linux 5.6: such a lookup can't begin anywhere else.
             if resolve != 0 {
                 return Err(Uncopied::Fails(libc::ENOSYS));
             }
-            path = [base.as_slice(), b"/", &path].concat();
+            path = [base.as_slice(), b"/", &rest].concat();
             if path.len() >= PATH_MAX {
                 return Ok(self.slot.add(&TOO_LONG));
             }
@@ -259,8 +264,8 @@ impl Copies {
     ///
     /// # Errors
     /// What a call fails with that begins there.
-    fn directory(&self, register: u8) -> Result<Option<Vec<u8>>, i32> {
-        let Dirfd::Fd(descriptor) = Dirfd::from_raw(self.at(register)) else { return Ok(None) };
+    fn directory(&self, descriptor: u64) -> Result<Option<Vec<u8>>, i32> {
+        let Dirfd::Fd(descriptor) = Dirfd::from_raw(descriptor) else { return Ok(None) };
         let link = format!("/proc/{}/fd/{descriptor}", self.memory.0);
         let (Ok(path), Ok(stat)) = (std::fs::read_link(&link), std::fs::metadata(&link)) else {
             return Err(libc::EBADF);
@@ -279,6 +284,15 @@ impl Copies {
         let path = path.into_os_string().into_vec();
         Ok((path.starts_with(b"/") && is_ours("root") && is_ours("ns/mnt")).then_some(path))
     }
+}
+
+/// The descriptor of the caller through which a path leads to something beneath what it stands for, and the rest of it.
+fn through_descriptor(path: &[u8]) -> Option<(u64, &[u8])> {
+    let links = [&b"/proc/self/fd/"[..], b"/proc/thread-self/fd/", b"/dev/fd/"];
+    let path = links.iter().find_map(|link| path.strip_prefix(*link))?;
+    let (number, rest) = path.split_at(path.iter().position(|byte| *byte == b'/')?);
+    let rest = &rest[rest.iter().position(|byte| *byte != b'/')?..];
+    Some((std::str::from_utf8(number).ok()?.parse().ok()?, rest))
 }
 
 /// Why something can't be copied.
