@@ -45,7 +45,7 @@ pub mod usage;
 pub mod wire;
 
 pub use blobs::Side;
-pub use enforcement::{Enforcement, EnforcementMode, RefusedSubject, RefusedUse};
+pub use enforcement::{Enforcement, EnforcementMode, PROTECTED, RefusedSubject, RefusedUse};
 pub use error::{Error, is_hidden, printable};
 pub use manifest::*;
 pub use network::{NetworkAddress, NetworkOperation, NetworkUse};

@@ -40,20 +40,8 @@ pub struct Client {
     differs_by: &'static [&'static str],
 }
 
-/// The rules of its session: it writes to its own files, too.
-const CLAUDE_SESSION: &[&str] = &[
-    "--enforce",
-    "--allow-write",
-    "@workspace",
-    "--allow-write",
-    "@tmp",
-    "--allow-write",
-    "'~/.claude'",
-    "--allow-write",
-    "'~/.claude.json*'",
-    "--deny-read",
-    "@secrets",
-];
+/// What it writes to of its own.
+const CLAUDE_FILES: &[&str] = &["~/.claude", "~/.claude.json*"];
 
 pub const CLAUDE: Client = Client {
     name: "claude-code",
@@ -90,18 +78,8 @@ const CODEX_CONFIG: &str = "model = \"mock\" # of the tests\nmodel_provider = \"
                             name = \"mock\"\nbase_url = \"http://127.0.0.1:{port}/v1\"\nenv_key = \"OPENAI_API_KEY\"\n\
                             wire_api = \"responses\"\n";
 
-/// The rules of its session: it writes to its own files, too.
-const CODEX_SESSION: &[&str] = &[
-    "--enforce",
-    "--allow-write",
-    "@workspace",
-    "--allow-write",
-    "@tmp",
-    "--allow-write",
-    "'~/.codex'",
-    "--deny-read",
-    "@secrets",
-];
+/// What it writes to of its own.
+const CODEX_FILES: &[&str] = &["~/.codex"];
 
 const CODEX: Client = Client {
     name: "codex",
@@ -172,26 +150,9 @@ const QWEN: Client = Client {
     differs_by: &[],
 };
 
-/// The rules of its session: it writes to its own files, too.
-const OPENCODE_SESSION: &[&str] = &[
-    "--enforce",
-    "--allow-write",
-    "@workspace",
-    "--allow-write",
-    "@tmp",
-    "--allow-write",
-    "'~/.local/share'",
-    "--allow-write",
-    "'~/.local/state'",
-    "--allow-write",
-    "'~/.cache'",
-    "--allow-write",
-    "'~/.config/opencode'",
-    "--allow-write",
-    "'~/.npm'",
-    "--deny-read",
-    "@secrets",
-];
+/// What it writes to of its own.
+const OPENCODE_FILES: &[&str] =
+    &["~/.local/share", "~/.local/state", "~/.cache", "~/.config/opencode", "~/.npm"];
 
 const OPENCODE: Client = Client {
     name: "opencode",
@@ -365,9 +326,7 @@ fn slow_agents_under_enforced_rules() {
     let mut steps = commands();
     let planted = ["cat ~/.ssh/id_rsa", "echo x > ~/../outside"];
     steps.extend(planted.map(str::to_owned));
-    for (client, own_files) in
-        [(&CLAUDE, CLAUDE_SESSION), (&CODEX, CODEX_SESSION), (&OPENCODE, OPENCODE_SESSION)]
-    {
+    for (client, own_files) in [(&CLAUDE, CLAUDE_FILES), (&CODEX, CODEX_FILES), (&OPENCODE, OPENCODE_FILES)] {
         println!("{}", client.name);
         let with = |settings: &[(&'static str, &'static str)]| {
             let all = [client.settings, &[(".ssh/id_rsa", KEY)], settings].concat();

@@ -289,7 +289,7 @@ fn start<'m>(
         interception: wanted,
         for_recall,
         descriptors: &descriptors,
-        judged: setup.judged(),
+        refusable: setup.refusable(),
     };
     let launch = || launch::spawn(&setup.program, wanted);
     let spawned = match recalling {

@@ -12,10 +12,7 @@ use super::resolve;
 use crate::fs::{FileStat, Signature};
 use crate::policy::{CompiledPolicy, Decision, PathUseKind};
 use crate::snapshot::secrets::{ContentSign, may_have_sign};
-use crate::snapshot::{Enforcement, EnforcementMode, NetworkUse, RefusedSubject, RefusedUse};
-
-/// What a rule is called that protects what is ours.
-pub const PROTECTED: &str = "protected";
+use crate::snapshot::{Enforcement, EnforcementMode, NetworkUse, PROTECTED, RefusedSubject, RefusedUse};
 
 /// The rules that are to be enforced.
 #[derive(Debug, Clone)]

@@ -670,11 +670,11 @@ impl<'a> Walk<'a> {
         // Of these the text depends on who reads it, who need not be in the namespace of the procfs.
         match path.rsplit(|byte| *byte == b'/').next() {
             Some(b"self") if is_on_procfs => {
-                return Ok(self.number_in(path, self.names.process).to_string().into_bytes());
+                return Ok(self.number_in(path, stat, self.names.process).to_string().into_bytes());
             }
             Some(b"thread-self") if is_on_procfs => {
                 let [process, thread] =
-                    [self.names.process, self.names.thread].map(|tid| self.number_in(path, tid));
+                    [self.names.process, self.names.thread].map(|tid| self.number_in(path, stat, tid));
                 return Ok(format!("{process}/task/{thread}").into_bytes());
             }
             _ => {}
@@ -704,7 +704,10 @@ impl<'a> Walk<'a> {
     }
 
     /// The number of a thread in the procfs of a link, which may be of another process-id namespace than ours.
-    fn number_in(&self, link: &[u8], tid: i32) -> i32 {
+    fn number_in(&self, link: &[u8], stat: &FileStat, tid: i32) -> i32 {
+        if is_on_procfs(stat) {
+            return tid;
+        }
         // From ours to that of the thread itself (Linux 4.1); those of a procfs begin with the one of its namespace.
         let numbers = |status: &ProcStatus| -> Vec<i32> {
             let line = status.line("NSpid:").unwrap_or_default();
@@ -743,9 +746,7 @@ impl<'a> Walk<'a> {
     fn is_on_procfs(&self, path: &[u8], stat: &FileStat) -> bool {
         is_on_procfs(stat)
             || !self.names.prefix.is_empty() && {
-                let directory = self.outside(parent_of(path).unwrap_or(b"/"));
-                rustix::fs::statfs(directory.as_slice())
-                    .is_ok_and(|found| found.f_type == libc::PROC_SUPER_MAGIC)
+                is_in_procfs(&self.outside(parent_of(path).unwrap_or(b"/")))
             }
     }
 }

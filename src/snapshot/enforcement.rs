@@ -5,6 +5,9 @@
 use super::manifest::{Header, Operation};
 use super::network::{NetworkAddress, NetworkOperation};
 
+/// The rule, in a refusal, of what may not be changed whatever the rules are: the rules, our programs, the snapshot.
+pub const PROTECTED: &str = "protected";
+
 /// What follows when a rule forbids a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EnforcementMode {

@@ -10,7 +10,7 @@
 use super::asks;
 use super::descriptors;
 use super::sys::arch::AUDIT_ARCH;
-use super::syscalls::{self, Condition, Judged, ReadOnly, SyscallRow, Sysno};
+use super::syscalls::{self, Condition, ReadOnly, Refusable, SyscallRow, Sysno};
 
 /// One instruction of a program.
 pub use libc::sock_filter as Instruction;
@@ -41,19 +41,19 @@ pub struct Actions {
     /// Whether calls matter that do so only where a recording may be recalled: rows of that kind, and [`asks`].
     pub for_recall: bool,
     /// Which read-only ones may be refused, and so are treated like others.
-    pub judged: Option<Judged>,
+    pub refusable: Option<Refusable>,
 }
 
 impl Actions {
     /// Those of [`Interception::Stops`].
-    pub const STOPS: Actions = Actions { other: TRACE, read_only: TRACE, for_recall: false, judged: None };
+    pub const STOPS: Actions = Actions { other: TRACE, read_only: TRACE, for_recall: false, refusable: None };
     /// Those of [`Interception::Notifications`].
     pub const NOTIFICATIONS: Actions = Actions { read_only: libc::SECCOMP_RET_USER_NOTIF, ..Actions::STOPS };
 
     /// Whether a call is read-only, so that its notification will do.
     fn read_only_of(self, row: &SyscallRow) -> ReadOnly {
-        match self.judged {
-            Some(judged) if row.may_be_refused(judged) => ReadOnly::Never,
+        match self.refusable {
+            Some(refusable) if row.may_be_refused(refusable) => ReadOnly::Never,
             _ => row.read_only(),
         }
     }
@@ -358,7 +358,7 @@ mod tests {
         if row.name == "sendmsg" && args[5] == PASS {
             return ALLOW;
         }
-        let may_be_refused = actions.judged.is_some_and(|judged| row.may_be_refused(judged));
+        let may_be_refused = actions.refusable.is_some_and(|refusable| row.may_be_refused(refusable));
         match (row.applies(args), row.is_read_only(args)) {
             (false, _) => ALLOW,
             (true, true) if may_be_refused => actions.other,
@@ -370,12 +370,17 @@ mod tests {
     #[test]
     fn the_program_returns_what_the_table_says() {
         let for_recall = Actions { for_recall: true, ..Actions::NOTIFICATIONS };
-        let judged = |reads, addresses| Actions {
-            judged: Some(Judged { reads, addresses }),
+        let refusable = |reads, addresses| Actions {
+            refusable: Some(Refusable { reads, addresses }),
             ..Actions::NOTIFICATIONS
         };
-        let all =
-            [Actions::STOPS, Actions::NOTIFICATIONS, for_recall, judged(true, false), judged(false, true)];
+        let all = [
+            Actions::STOPS,
+            Actions::NOTIFICATIONS,
+            for_recall,
+            refusable(true, false),
+            refusable(false, true),
+        ];
         for actions in all {
             let program = program(actions, PASS, &[]);
             for args in registers() {

@@ -17,7 +17,7 @@ use super::error::Error;
 use super::filter::{self, Actions, Instruction, Interception};
 use super::seqpacket;
 use super::sys::{self, Fork, Tid};
-use super::syscalls::Judged;
+use super::syscalls::Refusable;
 
 /// What to start.
 #[derive(Clone)]
@@ -104,16 +104,16 @@ pub struct InterceptionOptions<'a> {
     /// Descriptors of which every use matters.
     pub descriptors: &'a [u32],
     /// Which calls may be refused by rules, if any.
-    pub judged: Option<Judged>,
+    pub refusable: Option<Refusable>,
 }
 
 /// Forks the process of the command, which waits until another process seizes it with [`Spawned::seize`]. It
 /// ends when the last copy of this value is dropped.
 pub fn spawn(program: &Program, wanted: InterceptionOptions<'_>) -> Result<Spawned, Error> {
     let pass = RandomState::new().hash_one(());
-    let InterceptionOptions { interception, for_recall, descriptors, judged } = wanted;
+    let InterceptionOptions { interception, for_recall, descriptors, refusable } = wanted;
     let notifying = (interception == Interception::Notifications && has_notifications()).then(|| {
-        filter::program(Actions { for_recall, judged, ..Actions::NOTIFICATIONS }, pass, descriptors)
+        filter::program(Actions { for_recall, refusable, ..Actions::NOTIFICATIONS }, pass, descriptors)
     });
     let (socket, theirs) = seqpacket::pair()?;
     match sys::fork()? {
@@ -189,7 +189,7 @@ fn install(
     if let Some(listener) = notifying.and_then(|program| sys::install_filter_with_listener(program).ok()) {
         return sys::send_with_pass(socket.as_fd(), NOTIFICATIONS, listener.as_fd(), pass);
     }
-    let actions = Actions { for_recall: wanted.for_recall, judged: wanted.judged, ..Actions::STOPS };
+    let actions = Actions { for_recall: wanted.for_recall, refusable: wanted.refusable, ..Actions::STOPS };
     let stops = wanted.interception != Interception::EveryCall
         && sys::install_filter(&filter::program(actions, pass, wanted.descriptors)).is_ok();
     seqpacket::send(socket, if stops { STOPS } else { NO_FILTER }, None)

@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 use super::memory::{Fault, Memory as _, PATH_MAX, RemoteAddr};
 use super::observer::{Caller, Errno};
 use super::sys::{Puppet, SYS_MSEAL, SharedMapping, Stopped, Tid, TraceeMemory, arch};
-use super::syscalls::{self, Args, Dirfd, Judged, Pinned, Sysno};
+use super::syscalls::{self, Args, Dirfd, Pinned, Refusable, Sysno};
 
 /// How many calls may be in flight in the processes that share a mapping.
 const SLOTS: usize = 1024;
@@ -33,7 +33,7 @@ const LENGTH: usize = SLOTS * SLOT;
 
 /// The mappings of the tree.
 pub(super) struct Pins {
-    judged: Judged,
+    refusable: Refusable,
     images: HashMap<Tid, Rc<Image>, RandomState>,
     /// The process of the command, until it has executed that: it is ours.
     launching: Option<Tid>,
@@ -62,8 +62,8 @@ pub(super) struct PinnedArguments {
 }
 
 impl Pins {
-    pub fn new(judged: Judged, command: Tid) -> Pins {
-        Pins { judged, images: HashMap::default(), launching: Some(command) }
+    pub fn new(refusable: Refusable, command: Tid) -> Pins {
+        Pins { refusable, images: HashMap::default(), launching: Some(command) }
     }
 
     /// Gives a process that has just executed a program a mapping.
@@ -113,7 +113,7 @@ impl Pins {
         if !row.applies(arguments) {
             return Ok(None);
         }
-        let pointers = row.pinned(arguments, self.judged);
+        let pointers = row.pinned(arguments, self.refusable);
         if pointers.is_empty() || self.launching == Some(caller.tgid) {
             return Ok(None);
         }

@@ -11,7 +11,7 @@ pub struct ProcStatus(String);
 impl ProcStatus {
     /// Reads it; none where there is no such thread any more.
     pub fn of(tid: Tid) -> Option<ProcStatus> {
-        std::fs::read_to_string(format!("/proc/{tid}/status")).ok().map(ProcStatus)
+        ProcStatus::read(format!("/proc/{tid}/status").as_bytes())
     }
 
     /// Reads the file of a procfs that need not be ours.

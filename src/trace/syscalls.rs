@@ -32,6 +32,6 @@ pub use decoded::{
 pub(crate) use numbers::index;
 pub use numbers::{Index, LAST, NONE, Numbers, is_known, number};
 pub use open_flags::OpenFlags;
-pub use row::{Condition, Judged, Pinned, ReadOnly, SyscallRow};
+pub use row::{Condition, Pinned, ReadOnly, Refusable, SyscallRow};
 pub use socket::may_wait_for_peer;
 pub use table::{SENDMSG, all_rows, find as row, rows};

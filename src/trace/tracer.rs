@@ -27,7 +27,7 @@ use super::question;
 use super::shared::Shared;
 use super::signal_delivery::{self, DyingInit, SignalEffect};
 use super::sys::{self, Resume, Stopped, SyscallStop, Tid, TraceeMemory, Waited, arch};
-use super::syscalls::{self, Args, DecodedSyscall, Interpretation, Judged, Special};
+use super::syscalls::{self, Args, DecodedSyscall, Interpretation, Refusable, Special};
 use super::tracees::Tracees;
 use super::wait_status::{End, Stop};
 
@@ -42,7 +42,7 @@ const WRITE_MEMORY: u64 = libc::SYS_process_vm_writev.cast_unsigned();
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Made {
     Yes,
-    /// It was skipped, or is of no kind that is copied.
+    /// It was skipped, or none of its arguments is ever copied.
     No,
 }
 
@@ -125,9 +125,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
         }
     }
 
-    /// Makes sure that what such calls are about does not change once they are decided.
-    pub fn pin(self, judged: Option<Judged>) -> Self {
-        Tracer { pins: judged.map(|judged| Pins::new(judged, self.command)), ..self }
+    /// Copies the arguments of calls that rules may refuse, so that what these name does not change once it is decided.
+    pub fn pin(self, refusable: Option<Refusable>) -> Self {
+        Tracer { pins: refusable.map(|refusable| Pins::new(refusable, self.command)), ..self }
     }
 
     /// Reports every use of these descriptors, too, and what calls ask for that no path tells, if the filter stops
@@ -493,7 +493,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
 
     /// Copies what the arguments of a call point to, if it may be refused.
     fn pin_arguments(
-        &mut self,
+        &self,
         caller: Caller,
         abi: u32,
         number: u64,

@@ -60,11 +60,6 @@ pub fn listener() -> io::Result<()> {
     sys::wake_on_one_cpu(listener.as_fd())
 }
 
-/// mmap and mseal, as for what arguments are copied to.
-pub fn pinned_memory() -> io::Result<()> {
-    sys::seal_a_page()
-}
-
 /// Seizes a child, which ends with this process.
 fn with_tracee(trial: impl FnOnce(Tid) -> io::Result<()>) -> io::Result<()> {
     let child = sys::fork_witness()?;

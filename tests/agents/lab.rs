@@ -37,7 +37,7 @@ pub enum Mode {
     Whole,
     /// Recorded step by step.
     Session,
-    /// The same, with options of `session` that set rules.
+    /// The same, with rules that are enforced and allow it to write to these files of its own.
     Enforced(&'static [&'static str]),
 }
 
@@ -248,7 +248,11 @@ impl Lab {
             Mode::Bare | Mode::Wired => String::new(),
             Mode::Whole => "agent-snapshot run -- ".to_owned(),
             Mode::Session => "agent-snapshot session --name session -- ".to_owned(),
-            Mode::Enforced(options) => format!("agent-snapshot session {} -- ", options.join(" ")),
+            Mode::Enforced(own) => {
+                let own: String = own.iter().map(|file| format!(" --allow-write '{file}'")).collect();
+                let rules = "--allow-write @workspace --allow-write @tmp --deny-read @secrets";
+                format!("agent-snapshot session --enforce {rules}{own} -- ")
+            }
         };
         let script = format!("{startup}\n{recorded}{}\n", words.join(" "));
         let mut run = lab.as_user("timeout", &[LIMIT, "bash", "-c", &script]);

@@ -10,13 +10,10 @@ use crate::commands::out::{Console, OutputError};
 use crate::commands::show::{Refusal, refusals};
 use crate::git::below;
 use crate::policy::{Finding, FindingSubject, PolicyVerdict, RuleWord};
-use crate::snapshot::Header;
+use crate::snapshot::{Header, PROTECTED};
 
 /// The name of the directory that relative URIs start from.
 const BASE: &str = "SRCROOT";
-
-/// The rule of what is protected whatever the rules are.
-const PROTECTED: &str = "protected";
 
 /// Writes the findings as one run, with paths relative to the working tree of the first recording: code hosts refuse several
 /// runs of one tool.

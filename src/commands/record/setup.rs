@@ -30,7 +30,7 @@ use crate::snapshot::secrets::Secrets;
 use crate::snapshot::{Enforcement, EnforcementMode, Keep, printable};
 use crate::trace::launch::Program;
 use crate::trace::question::is_recorded;
-use crate::trace::syscalls::Judged;
+use crate::trace::syscalls::Refusable;
 use crate::trace::{self, attributes::ProcessAttributes, sys, trials};
 
 /// Everything that is decided before the launch.
@@ -73,14 +73,15 @@ pub struct Setup {
 
 impl Setup {
     /// Which calls rules may refuse, if any may.
-    pub fn judged(&self) -> Option<Judged> {
+    pub fn refusable(&self) -> Option<Refusable> {
         let policy = &self.enforced.as_ref()?.policy;
-        Some(Judged { reads: policy.judges(PathUseKind::Read), addresses: policy.judges_addresses() })
+        Some(Refusable { reads: policy.judges(PathUseKind::Read), addresses: policy.judges_addresses() })
     }
 
-    /// The same, where the kernel can have it that what was judged is what it uses.
-    pub fn pinned(&self) -> Option<Judged> {
-        self.judged().filter(|_| self.enforced.as_ref().is_some_and(|rules| rules.manifest.limits.is_empty()))
+    /// The same, if their arguments can be copied, so that what was judged is what the kernel uses.
+    pub fn pinned(&self) -> Option<Refusable> {
+        self.refusable()
+            .filter(|_| self.enforced.as_ref().is_some_and(|rules| rules.manifest.limits.is_empty()))
     }
 }
 
@@ -187,7 +188,7 @@ pub fn rules(
 /// # Errors
 /// A sentence, if all is to be enforced.
 fn limits(enforce: Enforce) -> Result<Vec<String>, String> {
-    let tried = trials::in_child(trials::pinned_memory).and_then(|tried| tried);
+    let tried = trials::in_child(sys::seal_a_page).and_then(|tried| tried);
     match (tried, enforce) {
         (Ok(()), _) => Ok(Vec::new()),
         (Err(error), Enforce::BestEffort) => Ok(vec![format!(

@@ -7,7 +7,7 @@ use indicatif::HumanCount;
 use super::super::out::{Console, OutputError, style, visible};
 use super::super::paths::quoted;
 use super::network::{WIDTH, address_text, users};
-use crate::snapshot::{EnforcementMode, Header, RefusedSubject, RefusedUse};
+use crate::snapshot::{EnforcementMode, Header, PROTECTED, RefusedSubject, RefusedUse};
 
 /// How many refusals a summary names.
 const NAMED: usize = 3;
@@ -71,7 +71,7 @@ impl Refusal<'_> {
     pub fn why(&self) -> String {
         let rule = visible(self.rule.as_bytes());
         match self.rule {
-            "protected" => rule,
+            PROTECTED => rule,
             _ if rule.contains(' ') => format!("--{rule}"),
             _ => format!("no --{rule} matches"),
         }

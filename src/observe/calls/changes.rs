@@ -62,14 +62,9 @@ pub struct OwnCall {
 }
 
 impl Pending {
-    /// For a read-only open that was judged at its entry, in a process where another thread may rewrite its path.
-    pub fn of_read_only_open(name: &'static str, call: CallId) -> Pending {
-        Pending { opens: true, ..Pending::without_paths(name, None, call) }
-    }
-
-    /// For a read-only call whose paths must lead to what was judged at its entry, since rules are enforced; `opens` if
-    /// another thread may rewrite its path.
-    pub fn of_enforced_call(
+    /// For a read-only call that was judged at its entry: `opens` if it opens something and another thread may rewrite
+    /// its path, `enforced` if its paths must lead to what was judged, since rules are enforced.
+    pub fn of_read_only_call(
         name: &'static str,
         call: CallId,
         opens: bool,
@@ -383,7 +378,8 @@ impl Recording {
         let inode = self.ledger.inodes.get(id);
         let kept = inode.written || matches!(inode.content, Content::Kept(_) | Content::Read(_));
         let Meaning { kind, operations, .. } = meaning;
-        self.apply(Change { name: None, stat: Some(&stat), kind, operations, by: process });
+        let stat = Some(&stat);
+        self.apply(Change { name: None, stat, kind, operations, by: process, by_name: false });
         if !kept && kind == Kind::Written {
             self.warnings.lost(WarningKind::LateBeforeState, Some(process), || {
                 "a file was changed through a descriptor after its name had gone".to_owned()

@@ -89,7 +89,8 @@ impl Recording {
                 };
                 let kind = if stat.is_some() { Kind::Written } else { Kind::Bound };
                 let operations = Operation::Write.into();
-                return self.apply(Change { name, stat: stat.as_ref(), kind, operations, by: id });
+                let stat = stat.as_ref();
+                return self.apply(Change { name, stat, kind, operations, by: id, by_name: true });
             }
         }
         let pattern = std::fs::read("/proc/sys/kernel/core_pattern").unwrap_or_default();

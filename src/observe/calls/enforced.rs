@@ -8,12 +8,13 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use smallvec::SmallVec;
 
 use super::changes::{Located, Pending, name_of};
+use super::effects::meaning;
 use super::exec::PendingExec;
 use super::part::Part;
 use super::sockets::address_to_listen_at;
-use super::ways::{Way, changes_name, fails_anyway, ways, ways_in_the_dark};
+use super::ways::{Way, fails_anyway, ways, ways_in_the_dark};
 use crate::fs::{self, FileStat, parent_of};
-use crate::observe::enforce::{Forbidden, PROTECTED, Use, is_process_memory};
+use crate::observe::enforce::{Forbidden, Use, is_process_memory};
 use crate::observe::ledger::ids::ProcessId;
 use crate::observe::network::{self, MOST};
 use crate::observe::policy::Exclusion;
@@ -22,13 +23,20 @@ use crate::observe::recording::Recording;
 use crate::observe::resolve::view::Unseen;
 use crate::observe::resolve::{self, Resolved, Unresolved};
 use crate::policy::PathUseKind;
-use crate::snapshot::{NetworkAddress, NetworkOperation, NetworkUse, Operation, RefusedSubject, WarningKind};
+use crate::snapshot::{
+    NetworkAddress, NetworkOperation, NetworkUse, Operation, PROTECTED, RefusedSubject, WarningKind,
+};
 use crate::trace::observer::{Caller, Decision, Errno, SyscallEntry};
 use crate::trace::sys;
 use crate::trace::syscalls::{Access, Effect, FileRef, OpenFlags, SocketOperation, Special};
 
 /// What was forbidden of a call: what it is about, and the rule.
 type Refusals = SmallVec<[(RefusedSubject, String); 2]>;
+
+/// A rule that forbids an operation on a path.
+fn refusal(path: &[u8], operation: Operation, rule: String) -> (RefusedSubject, String) {
+    (RefusedSubject::Path { path: path.to_vec(), through: None, operation }, rule)
+}
 
 impl Recording {
     /// Refuses a call, if the rules that are enforced forbid any of it; all that they forbid is noted.
@@ -63,7 +71,6 @@ impl Recording {
         {
             return Some(errno);
         }
-        let process = self.processes.id(caller.tgid);
         let mut places = located.iter();
         for used in &call.decoded.sockets {
             let Some(mut address) = network::address_of(used) else { continue };
@@ -79,14 +86,14 @@ impl Recording {
                 }
                 *name = name_of(place).unwrap_or_else(|| std::mem::take(name));
             }
-            self.judge_address(process, used.operation, address, &mut refusals);
+            self.judge_address(caller, used.operation, address, &mut refusals);
         }
         if let Some(Special::Listen { fd }) = call.decoded.special
             && let Some(address) = address_to_listen_at(caller, fd)
         {
-            self.judge_address(process, SocketOperation::Bind, address, &mut refusals);
+            self.judge_address(caller, SocketOperation::Bind, address, &mut refusals);
         }
-        self.refuse_all(process, refusals).then_some(Errno(libc::EACCES))
+        self.refuse_all(caller, refusals)
     }
 
     /// Refuses an execve, if rules forbid an interpreter that the kernel runs the program by.
@@ -103,8 +110,7 @@ impl Recording {
                 }
             }
         }
-        let process = self.processes.id(caller.tgid);
-        self.refuse_all(process, refusals).then_some(Errno(libc::EACCES))
+        self.refuse_all(caller, refusals)
     }
 
     /// Refuses a rename, if rules forbid what it does to the paths beneath a directory; learns the names of what moves.
@@ -124,13 +130,15 @@ impl Recording {
                 }
             }
         }
-        let process = self.processes.id(caller.tgid);
-        self.refuse_all(process, refusals).then_some(Errno(libc::EACCES))
+        self.refuse_all(caller, refusals)
     }
 
-    /// Notes what is refused, and says whether anything is.
-    fn refuse_all(&mut self, process: ProcessId, refusals: Refusals) -> bool {
-        let is_refused = !refusals.is_empty();
+    /// Notes what is refused; the error of the call, if anything is.
+    fn refuse_all(&mut self, caller: Caller, refusals: Refusals) -> Option<Errno> {
+        if refusals.is_empty() {
+            return None;
+        }
+        let process = self.processes.id(caller.tgid);
         for (subject, rule) in refusals {
             if self.enforcer.as_mut().is_some_and(|enforcer| enforcer.note(process, subject, rule).is_err()) {
                 self.warnings.note(WarningKind::UnmodelledSyscall, Some(process), || {
@@ -138,7 +146,15 @@ impl Recording {
                 });
             }
         }
-        is_refused
+        Some(Errno(libc::EACCES))
+    }
+
+    /// Refuses to use a place that no name tells, where there are rules about such uses.
+    fn refuse_unnamed(&self, path: &[u8], ways: impl IntoIterator<Item = Way>, refusals: &mut Refusals) {
+        for Way { kind, operation, .. } in ways {
+            let rule = self.enforcer.as_ref().and_then(|rules| rules.forbids_unnamed(kind));
+            refusals.extend(rule.map(|rule| refusal(path, operation, rule)));
+        }
     }
 
     fn judge_place(
@@ -155,12 +171,7 @@ impl Recording {
                     return;
                 }
                 if let Some(link) = self.exchangeable_link(caller, access, place) {
-                    for way in ways(access.effect, stat) {
-                        let rule = self.enforcer.as_ref().and_then(|rules| rules.forbids_unnamed(way.kind));
-                        let (path, operation) = (link.clone(), way.operation);
-                        let subject = RefusedSubject::Path { path, through: None, operation };
-                        refusals.extend(rule.map(|rule| (subject, rule)));
-                    }
+                    self.refuse_unnamed(link, ways(access.effect, stat), refusals);
                 }
                 if let Some(stat) = stat.filter(|stat| resolve::is_regular(stat) && stat.st_nlink > 1) {
                     self.learn_name(&place.path, stat);
@@ -180,9 +191,7 @@ impl Recording {
                 }
                 let moves = matches!(access.effect, Effect::RenameFrom { .. } | Effect::RenameTo { .. });
                 if moves && self.enforcer.as_ref().is_some_and(|rules| rules.protects_beneath(&place.path)) {
-                    let (path, operation) = (place.path.clone(), Operation::Delete);
-                    let subject = RefusedSubject::Path { path, through: None, operation };
-                    refusals.push((subject, PROTECTED.to_owned()));
+                    refusals.push(refusal(&place.path, Operation::Delete, PROTECTED.to_owned()));
                 }
             }
             Err(unseen) => self.judge_unseen(caller, access, unseen, refusals),
@@ -195,8 +204,7 @@ impl Recording {
         if resolve::is_directory(stat) {
             let rule = self.enforcer.as_ref().and_then(|rules| rules.forbids_reading_beneath(&place.path));
             if let (Some(rule), Effect::RenameFrom { .. }) = (rule, effect) {
-                let (path, operation) = (place.path.clone(), Operation::Read);
-                refusals.push((RefusedSubject::Path { path, through: None, operation }, rule));
+                refusals.push(refusal(&place.path, Operation::Read, rule));
             }
             return;
         }
@@ -216,9 +224,7 @@ impl Recording {
                     if way.kind == PathUseKind::Execute {
                         self.judge_path(caller, way, &place.path, place.stat.as_ref(), false, refusals);
                     } else if way.kind == PathUseKind::Write && is_memory {
-                        let (path, operation) = (place.path.clone(), way.operation);
-                        let subject = RefusedSubject::Path { path, through: None, operation };
-                        refusals.push((subject, PROTECTED.to_owned()));
+                        refusals.push(refusal(&place.path, way.operation, PROTECTED.to_owned()));
                     }
                 }
                 return;
@@ -233,18 +239,15 @@ impl Recording {
             Unseen::Unresolved(_) => return,
         };
         let is_overlay = matches!(unseen, Unseen::Private(_));
-        for way in ways_in_the_dark(access.effect) {
-            let way = match self.enforcer.as_ref().and_then(|rules| rules.forbids_unnamed(way.kind)) {
+        let enforcer = self.enforcer.as_ref();
+        let is_free = |kind| enforcer.and_then(|rules| rules.forbids_unnamed(kind)).is_none();
+        let ways =
+            ways_in_the_dark(access.effect).into_iter().map(|way| match is_overlay && is_free(way.kind) {
                 // A file is copied before it is changed.
-                None if is_overlay => Way::new(PathUseKind::Read, Operation::Read),
-                _ => way,
-            };
-            let Some(rule) = self.enforcer.as_ref().and_then(|rules| rules.forbids_unnamed(way.kind)) else {
-                continue;
-            };
-            let (path, operation) = (named.clone(), way.operation);
-            refusals.push((RefusedSubject::Path { path, through: None, operation }, rule));
-        }
+                true => Way::new(PathUseKind::Read, Operation::Read),
+                false => way,
+            });
+        self.refuse_unnamed(&named, ways, refusals);
     }
 
     /// Judges what has lost its name, or never had one, by the names that it is known to have had.
@@ -264,12 +267,7 @@ impl Recording {
             && object.as_ref().is_none_or(|(_, stat)| is_file(stat))
             && self.processes.traits(caller.tgid).shares_paths()
         {
-            for way in ways_in_the_dark(access.effect) {
-                let rule = self.enforcer.as_ref().and_then(|rules| rules.forbids_unnamed(way.kind));
-                let (path, operation) = (named_path(access), way.operation);
-                let subject = RefusedSubject::Path { path, through: None, operation };
-                refusals.extend(rule.map(|rule| (subject, rule)));
-            }
+            self.refuse_unnamed(&named_path(access), ways_in_the_dark(access.effect), refusals);
         }
         let Some((text, stat)) = object.filter(|(_, stat)| resolve::is_regular(stat)) else { return };
         // As the kernel shows what was removed while it was open.
@@ -310,26 +308,30 @@ impl Recording {
         }
     }
 
-    /// Judges the use of a socket address; true if it is forbidden.
+    /// Judges the use of a socket address.
     fn judge_address(
         &mut self,
-        ProcessId(process): ProcessId,
+        caller: Caller,
         operation: SocketOperation,
         address: NetworkAddress,
         refusals: &mut Refusals,
-    ) -> bool {
+    ) {
+        let ProcessId(process) = self.processes.id(caller.tgid);
         let operation = NetworkOperation::from(operation);
         let used = NetworkUse { process, operation, address, count: 1, errno: None };
         let rule = self.enforcer.as_ref().and_then(|rules| rules.forbids_address(&used));
         let NetworkUse { address, operation, .. } = used;
-        let is_forbidden = rule.is_some();
         refusals.extend(rule.map(|rule| (RefusedSubject::Address { address, operation }, rule)));
-        is_forbidden
     }
 
     /// The link on the way to a place that another thread or process could make lead elsewhere before the call is made:
     /// a descriptor, or a working directory or root, in /proc. What is only opened is looked at again afterwards.
-    fn exchangeable_link(&self, caller: Caller, access: &Access, place: &Resolved) -> Option<Vec<u8>> {
+    fn exchangeable_link<'p>(
+        &self,
+        caller: Caller,
+        access: &Access,
+        place: &'p Resolved,
+    ) -> Option<&'p [u8]> {
         let is_only_opened = match (access.effect, &place.stat) {
             (Effect::Open(open), Some(stat)) => !open.truncate || !resolve::is_regular(stat),
             (Effect::Execute, _) => true,
@@ -341,13 +343,13 @@ impl Recording {
         let own = [format!("/proc/{}/", caller.tgid), format!("/proc/{}/", caller.tid)];
         let shares = self.processes.traits(caller.tgid).shares_paths();
         let link = place.crossed.iter().find(|link| {
-            let Some(at) = link.path.iter().rposition(|byte| *byte == b'/') else { return false };
-            let (process, name) = (&link.path[..at], &link.path[at + 1..]);
-            let is_exchanged = process.ends_with(b"/fd") || [&b"cwd"[..], b"root"].contains(&name);
+            let Some(process) = parent_of(&link.path) else { return false };
+            let name = &link.path[process.len()..];
+            let is_exchanged = process.ends_with(b"/fd") || [&b"/cwd"[..], b"/root"].contains(&name);
             let is_own = own.iter().any(|own| link.path.starts_with(own.as_bytes()));
             is_exchanged && (shares || !is_own) && resolve::is_in_procfs(process)
         })?;
-        Some(link.path.clone())
+        Some(&link.path)
     }
 
     /// Keeps a signal from leaving a core dump where rules forbid it.
@@ -360,8 +362,7 @@ impl Recording {
         let (file, resolve) = (FileRef::WorkingDirectory, Default::default());
         let mut refusals = Refusals::new();
         self.judge_place(caller, &Access { file, effect, follow: false, resolve }, place, &mut refusals);
-        let process = self.processes.id(caller.tgid);
-        let is_forbidden = self.refuse_all(process, refusals);
+        let is_forbidden = self.refuse_all(caller, refusals).is_some();
         if is_forbidden && let Some(process) = Pid::from_raw(caller.tgid.0) {
             let none = Rlimit { current: Some(0), maximum: None };
             let limits = prlimit(Some(process), Resource::Core, none);
@@ -428,7 +429,8 @@ impl Recording {
             rustix::fs::accessat(CWD, path, wanted, AtFlags::EACCESS).err().map(|error| error.raw_os_error())
         };
         let uid = self.policy.uid;
-        let Some(stat) = place.stat.as_ref().filter(|_| !changes_name(effect)) else {
+        let keeps_name = |stat: &&FileStat| !meaning(effect, Some(stat)).changes_name;
+        let Some(stat) = place.stat.as_ref().filter(keeps_name) else {
             let parent = parent_of(&place.path)?;
             return denied(parent, Permission::WRITE_OK | Permission::EXEC_OK).or_else(|| {
                 let stat = place.stat.as_ref()?;

@@ -221,7 +221,8 @@ impl Recording {
             _ if is_directory => self.list_entries(name),
             _ => self.protector().read_content(name, &file.path, &file.stat),
         }
-        self.apply(Change { name: Some(name), stat: Some(&file.stat), kind, operations, by: process });
+        let stat = Some(&file.stat);
+        self.apply(Change { name: Some(name), stat, kind, operations, by: process, by_name: false });
         let known = self.ledger.names.get_mut(name);
         (known.inherited, known.changed_by_name) = (!file.is_own, false);
         if file.writes {

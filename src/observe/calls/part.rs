@@ -280,14 +280,9 @@ impl Recording {
             }
             self.repositories.note_change(&part.path);
         }
-        let by_descriptor = resolve::is_by_magic_link(&part.crossed) && kind != Kind::Bound;
-        let inherited = name.filter(|name| by_descriptor && self.ledger.names.get(*name).inherited);
-        let known = inherited.map(|name| (name, self.ledger.names.get(name).changed_by_name));
-        self.apply(Change { name, stat: part.stat.as_ref(), kind, operations, by });
-        if let Some((name, changed_by_name)) = known {
-            // Who opens /dev/stdout writes to what the output was redirected to.
-            self.ledger.names.get_mut(name).changed_by_name = changed_by_name;
-        }
+        // Who opens /dev/stdout writes to what the output was redirected to.
+        let by_name = kind == Kind::Bound || !resolve::is_by_magic_link(&part.crossed);
+        self.apply(Change { name, stat: part.stat.as_ref(), kind, operations, by, by_name });
         if kind == Kind::Attributes
             && let Some(stat) = &part.stat
         {

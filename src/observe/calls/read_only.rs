@@ -138,12 +138,12 @@ impl Recording {
             let id = self.ledger.in_flight.begin(enforced, false);
             let opens = reads && traits.shares_paths();
             let open = opening(call.decoded);
-            Decision::AwaitResult(Pending::of_enforced_call(call.name, id, opens, open))
+            Decision::AwaitResult(Pending::of_read_only_call(call.name, id, opens, open))
         } else if may_wait {
             Decision::MayWait
         } else if reads && traits.shares_paths() {
             let id = self.ledger.in_flight.begin(footprint, false);
-            Decision::AwaitResult(Pending::of_read_only_open(call.name, id))
+            Decision::AwaitResult(Pending::of_read_only_call(call.name, id, true, None))
         } else {
             Decision::Continue
         }
@@ -194,7 +194,7 @@ impl Recording {
             Ok(None) => Decision::Continue,
             Ok(Some(footprint)) => {
                 let id = self.ledger.in_flight.begin(footprint, false);
-                Decision::AwaitResult(Pending::of_enforced_call(call.name, id, false, opening(call.decoded)))
+                Decision::AwaitResult(Pending::of_read_only_call(call.name, id, false, opening(call.decoded)))
             }
             Err(unmade) => unmade.into(),
         }

@@ -255,7 +255,8 @@ impl Recording {
                 if let (Some(name), Operation::Delete) = (name, operation) {
                     self.ledger.see(name, Seen::CONTENT);
                 }
-                self.apply(Change { name, stat, kind, operations: operation.into(), by: process });
+                let operations = operation.into();
+                self.apply(Change { name, stat, kind, operations, by: process, by_name: true });
             }
             self.repositories.note_change(&path);
             self.connect_records(&moved.classification, &moved.target, false);

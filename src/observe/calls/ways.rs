@@ -56,12 +56,12 @@ pub fn ways(effect: Effect, stat: Option<&FileStat>) -> SmallVec<[Way; 2]> {
     let passes = |stat: &FileStat| {
         matches!(stat.st_mode & libc::S_IFMT, libc::S_IFCHR | libc::S_IFIFO | libc::S_IFSOCK)
     };
-    // What goes into a terminal, a pipe or /dev/null changes no file.
     // An exchange leaves something at both names.
     let changes = match effect {
         Effect::RenameFrom { exchange: true } => Operation::Write.into(),
         _ => changes,
     };
+    // What goes into a terminal, a pipe or /dev/null changes no file.
     let is_passed_through = matches!(effect, Effect::Open(_)) && stat.is_some_and(passes);
     if let Some(operation) = changes.iter().next()
         && !is_passed_through
@@ -92,21 +92,6 @@ pub fn ways_in_the_dark(effect: Effect) -> SmallVec<[Way; 2]> {
         }
         effect => ways(effect, None),
     }
-}
-
-/// Whether a call with an effect makes, removes or replaces a name, so that its directory must be writable.
-pub fn changes_name(effect: Effect) -> bool {
-    matches!(
-        effect,
-        Effect::Remove
-            | Effect::RemoveDirectory
-            | Effect::MakeDirectory
-            | Effect::MakeNode
-            | Effect::MakeSymlink
-            | Effect::RenameFrom { .. }
-            | Effect::RenameTo { .. }
-            | Effect::HardLinkTo
-    )
 }
 
 /// Whether the kernel refuses a call whatever the rules say, as long as no name on its way changes.

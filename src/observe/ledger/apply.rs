@@ -45,13 +45,15 @@ pub struct Change<'a> {
     pub operations: Operations,
     /// By which process.
     pub by: ProcessId,
+    /// Whether by the name, and not by a descriptor from before the command.
+    pub by_name: bool,
 }
 
 impl Ledger {
     /// Applies a change. Returns whether the name, which was left out so far, is recorded from now on.
     #[must_use = "cached lookups of the name are stale then"]
     pub fn apply(&mut self, change: Change<'_>) -> bool {
-        let Change { name, stat, kind, operations, by } = change;
+        let Change { name, stat, kind, by, .. } = change;
         let inode = stat.and_then(|stat| self.inodes.of(stat));
         if let Some(changes) = self.changes_since_interim.as_mut().filter(|_| kind != Kind::Used) {
             let in_place = matches!(kind, Kind::Written | Kind::Appended | Kind::Attributes);
@@ -63,7 +65,7 @@ impl Ledger {
         if let Some(name) = name.filter(|_| self.change_times.is_some() && kind != Kind::Used) {
             self.note_change_time(name);
         }
-        let is_recorded_now = name.is_some_and(|name| self.apply_to_name(name, kind, operations, by));
+        let is_recorded_now = name.is_some_and(|name| self.apply_to_name(name, change));
         match (kind, inode) {
             (_, None) | (Kind::Used, _) => {}
             (Kind::Bound | Kind::Removed, Some(inode)) => self.lose_name(inode, stat),
@@ -75,7 +77,8 @@ impl Ledger {
         is_recorded_now
     }
 
-    fn apply_to_name(&mut self, name: NameId, kind: Kind, operations: Operations, by: ProcessId) -> bool {
+    fn apply_to_name(&mut self, name: NameId, change: Change<'_>) -> bool {
+        let Change { kind, operations, by, by_name, .. } = change;
         if matches!(kind, Kind::Removed | Kind::Moved) {
             self.note_gone(name);
         }
@@ -93,7 +96,7 @@ impl Ledger {
             }
             Kind::Written | Kind::Appended | Kind::Attributes => {}
         }
-        known.changed_by_name = true;
+        known.changed_by_name |= by_name;
         known.changes = known.changes.wrapping_add(1);
         known.left_out && known.changes == 1
     }

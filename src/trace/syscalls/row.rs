@@ -107,17 +107,17 @@ impl SyscallRow {
     }
 
     /// Whether the syscall waits at its entry for a decision that may be a refusal, though it is read-only.
-    pub fn may_be_refused(&self, judged: Judged) -> bool {
-        let is_judged = |operand: &Operand| match (operand.named_by, operand.act) {
-            (NamedBy::Address(..), _) => judged.addresses,
-            (_, Act::OpenFlags(_) | Act::Is(Effect::Open(_))) => judged.reads,
+    pub fn may_be_refused(&self, refusable: Refusable) -> bool {
+        let may_be = |operand: &Operand| match (operand.named_by, operand.act) {
+            (NamedBy::Address(..), _) => refusable.addresses,
+            (_, Act::OpenFlags(_) | Act::Is(Effect::Open(_))) => refusable.reads,
             _ => false,
         };
-        self.operands.iter().any(is_judged) || matches!(self.beyond, Beyond::Query(_)) && judged.addresses
+        self.operands.iter().any(may_be) || matches!(self.beyond, Beyond::Query(_)) && refusable.addresses
     }
 
     /// Where the memory is that decides what the syscall with these registers is about, as far as that may be refused.
-    pub fn pinned(&self, args: &Args, judged: Judged) -> SmallVec<[Pinned; 2]> {
+    pub fn pinned(&self, args: &Args, refusable: Refusable) -> SmallVec<[Pinned; 2]> {
         let mut pinned = SmallVec::new();
         for operand in self.operands {
             let changes = match operand.act {
@@ -125,15 +125,15 @@ impl SyscallRow {
                 | Act::Is(Effect::ChangeDirectory | Effect::ChangeRoot)
                 | Act::QueryFlags(..)
                 | Act::StatMask(_) => false,
-                Act::OpenFlags(arg) => judged.reads || low(args, arg) & CHANGING != 0,
-                Act::Is(Effect::Open(open)) => judged.reads || !open.is_read_only(),
+                Act::OpenFlags(arg) => refusable.reads || low(args, arg) & CHANGING != 0,
+                Act::Is(Effect::Open(open)) => refusable.reads || !open.is_read_only(),
                 _ => true,
             };
             match operand.named_by {
                 NamedBy::At(dirfd, path) if let Act::OpenHow(how, size) = operand.act => {
                     pinned.push(Pinned::OpenHow { dirfd, path, how, size });
                 }
-                NamedBy::Address(_, address, length) if changes || judged.addresses => {
+                NamedBy::Address(_, address, length) if changes || refusable.addresses => {
                     pinned.push(Pinned::Bytes { address, length: low(args, length).into() });
                 }
                 NamedBy::Path(path) if changes => pinned.push(Pinned::Path { dirfd: None, path }),
@@ -143,7 +143,7 @@ impl SyscallRow {
                 _ => {}
             }
         }
-        if self.sysno == super::SENDMSG && judged.addresses {
+        if self.sysno == super::SENDMSG && refusable.addresses {
             pinned.push(Pinned::Message { address: 1 });
         }
         pinned
@@ -160,9 +160,9 @@ impl SyscallRow {
     }
 }
 
-/// Which calls are judged by rules that may refuse them, beside those that change something or execute a program.
+/// Which calls rules may refuse, beside those that change something or execute a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Judged {
+pub struct Refusable {
     /// Opens for reading.
     pub reads: bool,
     /// Uses of socket addresses.
