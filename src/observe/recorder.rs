@@ -212,8 +212,7 @@ impl Recorder {
         call: &SyscallEntry<'_>,
         judge: impl FnOnce(&mut Recording) -> Decision<Pending>,
     ) -> Decision<Pending> {
-        let asks_only = call.decoded.accesses.iter().all(|access| access.asks_only());
-        let failed = match self.enforces && !(asks_only && call.decoded.sockets.is_empty()) {
+        let failed = match self.enforces && !call.decoded.asks_only() {
             true => Decision::Refuse(Errno(libc::EACCES)),
             false => Decision::Continue,
         };

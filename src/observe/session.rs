@@ -36,7 +36,7 @@ use crate::snapshot::{Exec, SnapshotKind, WarningKind};
 use crate::trace::memory::{ARGV_LIMIT, Memory as _};
 use crate::trace::observer::{Caller, Decision, Errno, Observer, SyscallEntry};
 use crate::trace::sys::Tid;
-use crate::trace::syscalls::{Access, Effect, FileRef, Special};
+use crate::trace::syscalls::{Effect, FileRef, Special};
 use crate::trace::wait_status::End;
 
 /// How many times the states are taken again of files that are still being written.
@@ -574,11 +574,7 @@ impl Session {
 
     /// Decides about a call of the program itself that is not recorded, by the rules that are enforced.
     fn enforce(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Routed> {
-        let decoded = call.decoded;
-        if decoded.sockets.is_empty()
-            && decoded.special.is_none()
-            && decoded.accesses.iter().all(Access::asks_only)
-        {
+        if call.decoded.asks_only() && call.decoded.special.is_none() {
             return Decision::Continue;
         }
         let mut edits = self.edits();

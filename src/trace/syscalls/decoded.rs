@@ -239,6 +239,11 @@ pub struct DecodedSyscall {
 }
 
 impl DecodedSyscall {
+    /// Whether it only asks for what is there, opens nothing, and uses no socket address.
+    pub fn asks_only(&self) -> bool {
+        self.sockets.is_empty() && self.accesses.iter().all(Access::asks_only)
+    }
+
     /// Whether the syscall is read-only: it can change nothing, and its entry shows what it does. That
     /// excludes those whose result matters (bind, chdir, openat2).
     pub fn is_read_only(&self) -> bool {
@@ -250,7 +255,7 @@ impl DecodedSyscall {
 
 impl Access {
     /// Whether it only asks for what is there, and opens nothing.
-    pub fn asks_only(&self) -> bool {
+    fn asks_only(&self) -> bool {
         matches!(self.effect, Effect::Query | Effect::Stat | Effect::Ask(_))
     }
 
