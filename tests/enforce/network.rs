@@ -1,5 +1,7 @@
 //! Socket addresses: connect, bind, listen, send.
 
+use agent_snapshot::snapshot::{NetworkAddress, NetworkUse};
+
 use super::{enforced, refused};
 use crate::support::{Place, User, has};
 
@@ -40,7 +42,11 @@ fn a_forbidden_address_is_not_used() {
             ],
             "{user:?}"
         );
-        assert_eq!(place.snapshot().header().network, [], "{user:?}");
+        // A shell may ask a name service that is not there for its user.
+        let is_of_inet = |used: &&NetworkUse| !matches!(used.address, NetworkAddress::Unix(_));
+        let snapshot = place.snapshot();
+        let used: Vec<_> = snapshot.header().network.iter().filter(is_of_inet).collect();
+        assert!(used.is_empty(), "{user:?} {used:?}");
     }
 }
 
