@@ -46,6 +46,7 @@ mod nested_tracers;
 mod pins;
 mod postponed;
 mod signal_delivery;
+mod steady;
 mod tracees;
 
 pub use error::Error;

@@ -78,7 +78,10 @@ pub fn program(actions: Actions, pass: u64, descriptors: &[u32]) -> Vec<Instruct
         program.extend(watch(descriptors));
     }
     if actions.for_recall {
-        program.extend(asking());
+        program.extend(stops(asks::rows().map(|(number, when, _)| (*number, *when))));
+    }
+    if actions.refusable.is_some() {
+        program.extend(stops(sharing()));
     }
     program.extend(search(&ranges(actions), actions, pass));
     program
@@ -112,10 +115,10 @@ fn watch(watched: &[u32]) -> Vec<Instruction> {
     program
 }
 
-/// Stops calls that ask for what no path tells; the number stays in the accumulator.
-fn asking() -> Vec<Instruction> {
+/// Stops calls by their number and conditions; the number stays in the accumulator.
+fn stops(calls: impl Iterator<Item = (u32, &'static [Condition])>) -> Vec<Instruction> {
     let mut program = Vec::new();
-    for (number, when, _) in asks::rows() {
+    for (number, when) in calls {
         let block = match when {
             [] => vec![ret(TRACE)],
             tests => {
@@ -125,10 +128,16 @@ fn asking() -> Vec<Instruction> {
             }
         };
         let jf = u8::try_from(block.len()).expect("a row has few conditions");
-        program.push(Instruction { code: JUMP_EQUAL, jt: 0, jf, k: *number });
+        program.push(Instruction { code: JUMP_EQUAL, jt: 0, jf, k: number });
         program.extend(block);
     }
     program
+}
+
+/// The calls after which the caller's memory, or its descriptors, may change while it waits for a decision.
+fn sharing() -> impl Iterator<Item = (u32, &'static [Condition])> {
+    const SHARES: &[Condition] = &[Condition::Has { arg: 0, mask: syscalls::CLONE_SHARES }];
+    [("clone", SHARES), ("io_setup", &[])].into_iter().map(|(name, when)| (syscalls::number(name), when))
 }
 
 /// The first of the numbers that no kernel will ever have. They run unobserved: when such a call stops by a filter, the
@@ -346,6 +355,9 @@ mod tests {
     fn expected(number: u32, args: &Args, actions: Actions) -> u32 {
         let asks = asks::rows().find(|(asking, ..)| *asking == number);
         let is_asking = |when: &[Condition]| when.is_empty() || when.iter().any(|test| test.holds(args));
+        if actions.refusable.is_some() && sharing().any(|(of, when)| of == number && is_asking(when)) {
+            return TRACE;
+        }
         if actions.for_recall && asks.is_some_and(|(_, when, _)| is_asking(when)) {
             return TRACE;
         }

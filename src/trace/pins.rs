@@ -1,11 +1,13 @@
 //! Arguments that the tree can't change between a decision and what the kernel does.
 //!
 //! A path or socket address lies in memory that another thread, or another process that shares it, may rewrite while the
-//! call is being judged. So where rules refuse calls, each program that the tree executes gets a mapping that it can only
-//! read and that nobody can unmap (memfd_create(2) with F_SEAL_FUTURE_WRITE, mseal(2)). What a call points to is copied
-//! there, and its registers point to the copy until it ends. Children inherit the mapping.
+//! call is being judged. So where rules refuse calls, what such memory holds is copied to a mapping that the tree can only
+//! read and that nobody can unmap (memfd_create(2) with F_SEAL_FUTURE_WRITE, mseal(2)), and the registers point to the
+//! copy until the call ends. A process gets the mapping when it needs it and has one thread: before it creates
+//! another, or shares its memory. Children inherit it.
 //!
-//! Neighbour: `tracer.rs` changes the registers; `syscalls` says which arguments matter.
+//! Neighbours: `tracer.rs` changes the registers; `syscalls` says which arguments matter; `steady.rs` says what is only
+//! the caller's.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -34,7 +36,8 @@ const LENGTH: usize = SLOTS * SLOT;
 /// The mappings of the tree.
 pub(super) struct Pins {
     refusable: Refusable,
-    images: HashMap<Tid, Rc<Image>, RandomState>,
+    /// None where it could not be had.
+    images: HashMap<Tid, Option<Rc<Image>>, RandomState>,
     /// The process of the command, until it has executed that: it is ours.
     launching: Option<Tid>,
 }
@@ -66,30 +69,43 @@ impl Pins {
         Pins { refusable, images: HashMap::default(), launching: Some(command) }
     }
 
-    /// Gives a process that has just executed a program a mapping.
-    pub fn executed(&mut self, tracee: &Stopped) -> io::Result<()> {
-        self.images.remove(&tracee.tid());
+    /// Notes that a process has executed a program, which has no mapping yet.
+    pub fn executed(&mut self, process: Tid) {
+        self.images.remove(&process);
         self.launching = None;
-        // Its calls are of another ABI, and none of them is made.
-        if !tracee.registers()?.is_native() {
-            return Ok(());
-        }
-        let image = Image::map_in(tracee)?;
-        self.images.insert(tracee.tid(), Rc::new(image));
-        Ok(())
+    }
+
+    /// Gives a process the mapping that it needs, instead of the call at whose entry its only thread is; that makes the
+    /// call again.
+    pub fn map(&mut self, tracee: &Stopped, process: Tid) -> io::Result<()> {
+        let mapped = Image::map_in(tracee);
+        let (image, result) = match mapped {
+            Ok(image) => (Some(Rc::new(image)), Ok(())),
+            Err(error) => (None, Err(error)),
+        };
+        self.images.insert(process, image);
+        result
     }
 
     /// Notes that a process has the mapping of its creator; fails if it has not, which the creator may have asked for
     /// (MADV_DONTFORK). It has not run yet.
     pub fn created(&mut self, creator: Tid, process: Tid) -> io::Result<()> {
-        let Some(image) = self.images.get(&creator) else { return Ok(()) };
+        let Some(Some(image)) = self.images.get(&creator) else { return Ok(()) };
         match TraceeMemory(process).read_exact(RemoteAddr(image.address), &mut [0]) {
             Ok(()) | Err(Fault::Gone) => {
                 let image = Rc::clone(image);
-                self.images.insert(process, image);
+                self.images.insert(process, Some(image));
                 Ok(())
             }
             Err(_) => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// Notes that two processes have one memory.
+    pub fn share(&mut self, process: Tid, other: Tid) {
+        if let Some(Some(image)) = self.images.get(&process) {
+            let image = Rc::clone(image);
+            self.images.entry(other).or_insert(Some(image));
         }
     }
 
@@ -98,7 +114,7 @@ impl Pins {
     }
 
     /// Copies what the arguments of a call point to; none if nothing is to be copied. `shares` says whether another
-    /// thread may change what a descriptor stands for.
+    /// thread may change the caller's memory, or what its descriptors stand for.
     ///
     /// # Errors
     /// What becomes of the call, which can't be judged.
@@ -108,16 +124,28 @@ impl Pins {
         number: u64,
         arguments: &Args,
         shares: bool,
+        is_steady: impl FnOnce(&[Pinned]) -> bool,
     ) -> Result<Option<PinnedArguments>, Unpinned> {
+        if self.launching == Some(caller.tgid) {
+            return Ok(None);
+        }
+        let image = self.images.get(&caller.tgid);
+        if !shares && image.is_none() && shares_from_now_on(caller.tid, number, arguments) {
+            return Err(Unpinned::Unmapped);
+        }
         let Some(row) = Sysno::from_register(number).and_then(syscalls::row) else { return Ok(None) };
         if !row.applies(arguments) {
             return Ok(None);
         }
         let pointers = row.pinned(arguments, self.refusable);
-        if pointers.is_empty() || self.launching == Some(caller.tgid) {
+        if pointers.is_empty() || !shares && is_steady(&pointers) {
             return Ok(None);
         }
-        let image = self.images.get(&caller.tgid).ok_or(Unpinned::Fails(Errno(libc::ENOMEM)))?;
+        let image = match image {
+            Some(Some(image)) => image,
+            None if !shares => return Err(Unpinned::Unmapped),
+            Some(None) | None => return Err(Unpinned::Fails(Errno(libc::ENOMEM))),
+        };
         let mut copies = Copies {
             arguments: *arguments,
             slot: Slot::of(image).ok_or(Unpinned::Waits)?,
@@ -132,10 +160,28 @@ impl Pins {
     }
 }
 
+/// Whether a call creates something that can change the caller's memory, or what its descriptors stand for, while the
+/// caller runs on.
+fn shares_from_now_on(caller: Tid, number: u64, arguments: &Args) -> bool {
+    let flags = match libc::c_long::try_from(number) {
+        Ok(libc::SYS_io_setup) => return true,
+        Ok(libc::SYS_clone) => arguments[0],
+        Ok(libc::SYS_clone3) => {
+            let mut flags = [0; 1];
+            let read = TraceeMemory(caller).read_words(RemoteAddr(arguments[0]), &mut flags);
+            read.map_or(0, |()| flags[0])
+        }
+        _ => return false,
+    };
+    flags & u64::from(syscalls::CLONE_SHARES) != 0 && flags & u64::from(libc::CLONE_VFORK.unsigned_abs()) == 0
+}
+
 /// Why the arguments of a call can't be copied.
 pub(super) enum Unpinned {
     /// There is no room until another call has ended.
     Waits,
+    /// The process has no mapping yet, and can be given one.
+    Unmapped,
     /// It fails with this, as it can't be judged.
     Fails(Errno),
 }
@@ -144,7 +190,7 @@ impl Unpinned {
     /// What the call fails with.
     pub fn errno(&self) -> Errno {
         match self {
-            Unpinned::Waits => Errno(libc::ENOMEM),
+            Unpinned::Waits | Unpinned::Unmapped => Errno(libc::ENOMEM),
             Unpinned::Fails(errno) => *errno,
         }
     }

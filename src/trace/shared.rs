@@ -2,16 +2,16 @@
 //!
 //! Its lock is held for single operations on the tables, and never while anything else is called.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::observer::Caller;
-use super::sys::Tid;
+use super::sys::{Maps, Tid};
 use super::syscalls::Args;
 
 /// What the tracing thread and the notification threads share; `P` is what the observer keeps of a syscall.
@@ -35,6 +35,10 @@ struct Tables<P> {
     /// What the observer keeps of read-only syscalls whose result it awaits, until their thread stops after
     /// them.
     awaited: HashMap<Tid, P, foldhash::fast::RandomState>,
+    /// The processes whose memory several threads can write.
+    with_several_writers: HashSet<Tid, foldhash::fast::RandomState>,
+    /// What is mapped in processes, as far as that was asked for.
+    maps: HashMap<Tid, Arc<Maps>, foldhash::fast::RandomState>,
 }
 
 impl<P> Shared<P> {
@@ -44,6 +48,8 @@ impl<P> Shared<P> {
             process: HashMap::default(),
             interruptible: HashMap::default(),
             awaited: HashMap::default(),
+            with_several_writers: HashSet::default(),
+            maps: HashMap::default(),
         };
         let settled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE)?;
         Ok(Shared { tables: Mutex::new(tables), postponing: AtomicU32::new(0), settled })
@@ -98,6 +104,44 @@ impl<P> Shared<P> {
     /// Whether a signal may interrupt this syscall of `tid`.
     pub(super) fn is_interruptible(&self, tid: Tid, syscall: &(u64, Args)) -> bool {
         self.lock().interruptible.get(&tid) == Some(syscall)
+    }
+
+    /// Notes whether several threads can write the memory of a process.
+    pub(super) fn set_several_writers(&self, process: Tid, are_several: bool) {
+        let mut tables = self.lock();
+        if are_several {
+            tables.with_several_writers.insert(process);
+        } else {
+            tables.with_several_writers.remove(&process);
+        }
+    }
+
+    /// Whether several threads can write the memory of a process.
+    pub(super) fn has_several_writers(&self, process: Tid) -> bool {
+        self.lock().with_several_writers.contains(&process)
+    }
+
+    /// What is mapped in a process.
+    pub(super) fn maps(&self, process: Tid) -> Option<Arc<Maps>> {
+        /// Each has a descriptor.
+        const MOST: usize = 256;
+        let known = self.lock().maps.get(&process).cloned();
+        known.or_else(|| {
+            let maps = Arc::new(Maps::of(process).ok()?);
+            let mut tables = self.lock();
+            if tables.maps.len() >= MOST {
+                tables.maps.clear();
+            }
+            tables.maps.insert(process, Arc::clone(&maps));
+            Some(maps)
+        })
+    }
+
+    /// Notes that a process has ended, or has executed a program, and has memory of its own.
+    pub(super) fn forget_memory(&self, process: Tid) {
+        let mut tables = self.lock();
+        tables.with_several_writers.remove(&process);
+        tables.maps.remove(&process);
     }
 
     /// Tells the notification threads that an awaited syscall has ended.

@@ -13,6 +13,7 @@ compile_error!("this architecture is not supported yet: see CONTRIBUTING.md, \"A
 pub mod arch;
 mod descriptors;
 mod mapping;
+mod maps;
 mod process;
 mod ptrace;
 mod puppet;
@@ -21,6 +22,7 @@ mod signals;
 
 pub use descriptors::InheritedFd;
 pub use mapping::{SYS_MSEAL, SharedMapping, seal_a_page};
+pub use maps::Maps;
 pub use process::{
     Fork, Tid, descriptor_of, execute, exit_code, exit_now, faccessat_of_nothing, fork, fork_holder,
     fork_witness, has_close_range, has_own_procfs, io_priority, keep_large_buffers, kill, set_variable,

@@ -24,6 +24,7 @@ mod table;
 mod tests;
 
 pub use args::{Args, Sysno};
+pub use custom::CLONE_SHARES;
 pub use decode::{Interpretation, decode, interpret};
 pub use decoded::{
     Access, Accesses, Asked, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, SocketOperation, SocketUse,

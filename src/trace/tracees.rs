@@ -31,6 +31,8 @@ pub(super) struct Tracees<P> {
     beside_leader: HashMap<Tid, usize, RandomState>,
     /// Processes that may share their memory with another process, until they execute or end.
     sharing: HashSet<Tid, RandomState>,
+    /// The creator of each process that uses its memory while it waits (vfork), until that executes or ends.
+    lenders: HashMap<Tid, Tid, RandomState>,
     /// Threads that ended before their creator's event announced them.
     ended_early: HashSet<Tid, RandomState>,
 }
@@ -44,6 +46,7 @@ impl<P> Tracees<P> {
             threads,
             beside_leader: HashMap::default(),
             sharing: HashSet::default(),
+            lenders: HashMap::default(),
             ended_early: HashSet::default(),
         }
     }
@@ -96,9 +99,23 @@ impl<P> Tracees<P> {
         self.ended_early.remove(&tid)
     }
 
-    /// Notes that a process shares its memory with another.
-    pub fn share_memory(&mut self, process: Tid) {
-        self.sharing.insert(process);
+    /// Notes that a process shares its memory with another; returns it, and those whose memory that is as well, though
+    /// they wait at present.
+    pub fn share_memory(&mut self, process: Tid) -> Vec<Tid> {
+        let lender = |process: &Tid| self.lenders.get(process).copied();
+        let all: Vec<_> = std::iter::successors(Some(process), lender).collect();
+        self.sharing.extend(&all);
+        all
+    }
+
+    /// Notes that a process uses the memory of its creator, which waits until it executes or ends.
+    pub fn lend_memory(&mut self, creator: Tid, process: Tid) {
+        self.lenders.insert(process, creator);
+    }
+
+    /// The creator whose memory a process uses.
+    pub fn lender(&self, process: Tid) -> Option<Tid> {
+        self.lenders.get(&process).copied()
     }
 
     /// Whether a process shares its memory with another.
@@ -124,6 +141,7 @@ impl<P> Tracees<P> {
         if thread.tgid == tid {
             self.beside_leader.remove(&tid);
             self.sharing.remove(&tid);
+            self.lenders.retain(|process, lender| *process != tid && *lender != tid);
             return Some((thread, false));
         }
         let mut alone = false;
@@ -144,6 +162,7 @@ impl<P> Tracees<P> {
         let former = self.threads.extract_if(|_, thread| thread.tgid == tgid).collect();
         self.beside_leader.remove(&tgid);
         self.sharing.remove(&tgid);
+        self.lenders.remove(&tgid);
         self.threads.insert(tid, Tracee { announced, ..Tracee::new(tgid) });
         former
     }

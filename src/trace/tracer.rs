@@ -26,6 +26,7 @@ use super::proc_status::process_and_parent;
 use super::question;
 use super::shared::Shared;
 use super::signal_delivery::{self, DyingInit, SignalEffect};
+use super::steady::is_steady;
 use super::sys::{self, Resume, Stopped, SyscallStop, Tid, TraceeMemory, Waited, arch};
 use super::syscalls::{self, Args, DecodedSyscall, Interpretation, Refusable, Special};
 use super::tracees::Tracees;
@@ -37,6 +38,7 @@ const SPIN: Duration = Duration::from_micros(50);
 const UNFAIR_TURNS: u32 = 16;
 
 const WRITE_MEMORY: u64 = libc::SYS_process_vm_writev.cast_unsigned();
+const PREPARE_ASYNCHRONOUS_IO: u64 = libc::SYS_io_setup.cast_unsigned();
 
 /// Whether the kernel makes a syscall that was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -265,16 +267,36 @@ impl<'a, O: Observer> Tracer<'a, O> {
             self.observer.started(tid, parent);
             self.pin_created(parent, tid);
             self.observer.share_working_directory(tid, tid);
-            self.tracees.share_memory(tid);
-            self.observer.shares_memory(tid, true);
+            self.share_memory(tid);
         }
     }
 
     fn add(&mut self, tid: Tid, tgid: Tid, announced: bool) {
         if self.tracees.add(tid, tgid, announced) {
             self.shared.add(tid, tgid);
-            self.observer.shares_memory(tgid, true);
+            self.has_several_writers(tgid, true);
+            // Its leader may end, and then the creator runs on.
+            if let Some(lender) = self.tracees.lender(tgid) {
+                self.share_memory(lender);
+            }
         }
+    }
+
+    /// Notes that a process, and those whose memory it has borrowed, share their memory with others that run at the
+    /// same time.
+    fn share_memory(&mut self, process: Tid) {
+        for sharing in self.tracees.share_memory(process) {
+            self.has_several_writers(sharing, true);
+            if let Some(pins) = &mut self.pins {
+                pins.share(process, sharing);
+            }
+        }
+    }
+
+    /// Tells the others whether several threads can write the memory of a process.
+    fn has_several_writers(&self, process: Tid, has: bool) {
+        self.observer.shares_memory(process, has);
+        self.shared.set_several_writers(process, has);
     }
 
     /// Handles a stop.
@@ -464,11 +486,19 @@ impl<'a, O: Observer> Tracer<'a, O> {
         let pinned = match self.pin_arguments(caller, arch, number, arguments) {
             Ok(pinned) => pinned,
             Err(Unpinned::Waits) if !postponed::is_overdue(since) => return ControlFlow::Break(()),
+            Err(Unpinned::Unmapped) => {
+                self.map_pins(tracee, caller.tgid);
+                return ControlFlow::Continue(());
+            }
             Err(unpinned) => {
                 skip(tracee, unpinned.errno());
                 return ControlFlow::Continue(());
             }
         };
+        // The kernel writes to memory for it while it runs on (io_submit(2)).
+        if self.pins.is_some() && number == PREPARE_ASYNCHRONOUS_IO {
+            self.share_memory(caller.tgid);
+        }
         let judged = pinned.as_ref().map_or(arguments, |pinned| &pinned.arguments);
         match syscalls::interpret(arch, number, judged, &TraceeMemory(caller.tid)) {
             Interpretation::Irrelevant => self.redirect(tracee, arguments, pinned),
@@ -480,7 +510,8 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 }
             }
             // Whatever a process of the tree has mapped, its open was observed.
-            Interpretation::Relevant(..) if number == WRITE_MEMORY && self.is_tracee(arguments[0]) => {}
+            Interpretation::Relevant(..)
+                if number == WRITE_MEMORY && self.pins.is_none() && self.is_tracee(arguments[0]) => {}
             Interpretation::Relevant(name, decoded) => {
                 let decided = self.decide(tracee, caller, name, &decoded, arguments, since)?;
                 if decided == Made::Yes {
@@ -489,6 +520,21 @@ impl<'a, O: Observer> Tracer<'a, O> {
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// Gives a process the memory to which arguments are copied, instead of the call at whose entry its only thread is,
+    /// which that makes again.
+    fn map_pins(&mut self, tracee: &Stopped, process: Tid) {
+        let Some(pins) = &mut self.pins else { return };
+        // ESRCH: it was killed.
+        if let Err(error) = pins.map(tracee, process)
+            && error.raw_os_error() != Some(libc::ESRCH)
+        {
+            gap(
+                self.observer,
+                &format!("calls of process {process} fail, since they can't be judged: {error}"),
+            );
+        }
     }
 
     /// Copies what the arguments of a call point to, if it may be refused.
@@ -501,7 +547,11 @@ impl<'a, O: Observer> Tracer<'a, O> {
     ) -> Result<Option<PinnedArguments>, Unpinned> {
         match &self.pins {
             Some(pins) if abi == arch::AUDIT_ARCH => {
-                pins.pin(caller, number, arguments, self.tracees.has_several_writers(caller.tgid))
+                let shares = self.tracees.has_several_writers(caller.tgid);
+                pins.pin(caller, number, arguments, shares, |pointers| {
+                    let maps = self.shared.maps(caller.tgid);
+                    maps.is_some_and(|maps| is_steady(&maps, caller.tid, arguments, pointers))
+                })
             }
             _ => Ok(None),
         }
@@ -628,11 +678,13 @@ impl<'a, O: Observer> Tracer<'a, O> {
         // A creator that waits (vfork) writes nothing, unless it has other threads. Who shares descriptors can exchange
         // them, as who shares memory can rewrite it.
         let shares = has(libc::CLONE_VM) || has(libc::CLONE_FILES);
+        if waits && shares {
+            self.tracees.lend_memory(creator, child);
+        }
         if (!waits || self.tracees.has_several_writers(creator)) && shares {
             for process in [creator, child] {
                 if process == child || !waits {
-                    self.tracees.share_memory(process);
-                    self.observer.shares_memory(process, true);
+                    self.share_memory(process);
                 }
             }
         }
@@ -666,11 +718,10 @@ impl<'a, O: Observer> Tracer<'a, O> {
             self.conclude(Caller { tid: other, ..caller }, pending, None);
         }
         self.changed.remove(&former_tid);
-        if let Some(pins) = &mut self.pins
-            && let Err(error) = pins.executed(tracee)
-        {
-            self.end_unpinned(tid, &error);
+        if let Some(pins) = &mut self.pins {
+            pins.executed(tid);
         }
+        self.shared.forget_memory(tid);
         self.observer.executed(caller, execve);
         self.settle();
     }
@@ -711,9 +762,10 @@ impl<'a, O: Observer> Tracer<'a, O> {
             if let Some(pins) = &mut self.pins {
                 pins.ended(tid);
             }
+            self.shared.forget_memory(tid);
             self.observer.ended(tid, end);
         } else if is_leader_alone {
-            self.observer.shares_memory(tgid, self.tracees.shares_memory(tgid));
+            self.has_several_writers(tgid, self.tracees.shares_memory(tgid));
         }
     }
 

@@ -107,6 +107,13 @@ impl Registers {
         registers
     }
 
+    /// The same, about to make the system call again at whose entry the thread is.
+    #[must_use]
+    pub fn repeating(&self) -> Registers {
+        const SVC: u64 = 4;
+        self.calling(self.general.pc.wrapping_sub(SVC), self.number(), self.arguments())
+    }
+
     /// Makes them those of `tid` (PTRACE_SETREGSET).
     pub fn set(&self, tid: Tid) -> io::Result<()> {
         set(tid, GENERAL, &self.general)

@@ -7,8 +7,8 @@ use super::process::{Tid, check};
 use super::ptrace::{Stopped, SyscallStop, syscall_stop};
 use crate::trace::wait_status::{Stop, WaitStatus};
 
-/// A tracee that has just executed a program and makes system calls for us before its first instruction. It is as
-/// it was when this value is dropped.
+/// A tracee that makes system calls for us instead of the one at whose entry it is. When this value is dropped, it is
+/// about to make that one again. No other thread may use its memory meanwhile.
 #[derive(Debug)]
 pub struct Puppet<'a> {
     tracee: &'a Stopped,
@@ -22,15 +22,15 @@ pub struct Puppet<'a> {
 }
 
 impl<'a> Puppet<'a> {
-    /// A tracee that is stopped by the event of its execve.
+    /// A tracee that is stopped at the entry of a system call.
     pub fn new(tracee: &'a Stopped, instruction: u64) -> io::Result<Puppet<'a>> {
         let tid = tracee.tid();
         let (mask, registers) = (signal_mask(tid)?, tracee.registers()?);
         set_signal_mask(tid, u64::MAX)?;
+        let registers = registers.repeating();
         let mut puppet = Puppet { tracee, instruction, registers, mask, held: Vec::new() };
-        // The exit of the execve.
+        tracee.skip(0)?;
         while !matches!(advance(tid, &mut puppet.held)?, SyscallStop::Exit { .. }) {}
-        puppet.registers = tracee.registers()?;
         Ok(puppet)
     }
 
@@ -55,7 +55,7 @@ impl Drop for Puppet<'_> {
         let _ = self.registers.set(tid);
         let _ = set_signal_mask(tid, self.mask);
         for signal in self.held.drain(..) {
-            // SAFETY: tgkill takes integers only; a process that has just executed a program has one thread.
+            // SAFETY: tgkill takes integers only; the process has one thread.
             unsafe { libc::syscall(libc::SYS_tgkill, tid.0, tid.0, signal) };
         }
     }

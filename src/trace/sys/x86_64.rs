@@ -106,6 +106,13 @@ impl Registers {
         registers
     }
 
+    /// The same, about to make the system call again at whose entry or exit the thread is.
+    #[must_use]
+    pub fn repeating(&self) -> Registers {
+        const SYSCALL: u64 = 2;
+        self.calling(self.0.rip.wrapping_sub(SYSCALL), self.number(), self.arguments())
+    }
+
     /// Makes them those of `tid` (PTRACE_SETREGS).
     pub fn set(&self, tid: Tid) -> io::Result<()> {
         // SAFETY: the kernel reads one user_regs_struct there.

@@ -14,6 +14,9 @@ const UNTRACED: u32 = 0x0080_0000;
 /// CLONE_NEWNS and CLONE_NEWUSER.
 pub(super) const CLONE_NAMESPACE: u32 = 0x0002_0000 | 0x1000_0000;
 
+/// CLONE_VM and CLONE_FILES.
+pub const CLONE_SHARES: u32 = 0x0000_0100 | 0x0000_0400;
+
 pub(super) const CLONES: &[Condition] = &[Condition::Has { arg: 0, mask: UNTRACED | CLONE_NAMESPACE }];
 
 /// The flags of clone are in its first register.

@@ -1,0 +1,93 @@
+//! Whether only a caller itself can change what the arguments of its call point to: then nothing changes while it waits
+//! for a decision.
+//!
+//! Memory of a mapping that is private and shows no file is only the caller's, if that is the only thread of its
+//! memory. In a private mapping of a file, a page shows what the file has until it is written to: it is written to here,
+//! with what it has. Neighbour: `pins.rs` copies what is not steady.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt as _;
+
+use super::memory::{Memory, PATH_MAX, RemoteAddr};
+use super::sys::{Maps, Tid, TraceeMemory};
+use super::syscalls::{Args, Pinned};
+
+const PAGE: u64 = 4096;
+
+/// A part of a caller's memory.
+struct Extent {
+    start: u64,
+    length: u64,
+    /// Whether it is a path, which may be shorter.
+    is_path: bool,
+}
+
+/// Whether only the caller, which is the only thread of its memory and is at the entry of a call, can change what these
+/// arguments point to. False also where the kernel does not tell.
+pub fn is_steady(maps: &Maps, caller: Tid, arguments: &Args, pointers: &[Pinned]) -> bool {
+    let memory = TraceeMemory(caller);
+    pointers.iter().all(|pointer| {
+        let extents = extents(&memory, arguments, *pointer);
+        extents.is_some_and(|extents| {
+            let named = extents.iter().flatten().filter(|extent| extent.start != 0);
+            named.into_iter().all(|extent| is_own(maps, &memory, extent).unwrap_or(false))
+        })
+    })
+}
+
+/// What an argument points to; none where that can't be read.
+fn extents(memory: &TraceeMemory, arguments: &Args, pointer: Pinned) -> Option<[Option<Extent>; 2]> {
+    let at = |register: u8| arguments[usize::from(register)];
+    let bytes = |register, length| Some(Extent { start: at(register), length, is_path: false });
+    let path = |register| Some(Extent { start: at(register), length: PATH_MAX as u64, is_path: true });
+    Some(match pointer {
+        Pinned::Path { path: register, .. } => [path(register), None],
+        Pinned::Bytes { address, length } => [bytes(address, length), None],
+        Pinned::OpenHow { path: register, how, size, .. } => [path(register), bytes(how, at(size))],
+        Pinned::Message { address } => {
+            const MESSAGE: u64 = 56;
+            let mut words = [0; 2];
+            memory.read_words(RemoteAddr(at(address)), &mut words).ok()?;
+            let [start, length] = words;
+            let name = Extent { start, length: length & 0xffff_ffff, is_path: false };
+            [bytes(address, MESSAGE), Some(name)]
+        }
+    })
+}
+
+/// Whether an extent lies in memory that nobody else can change; none where that is not known.
+fn is_own(maps: &Maps, memory: &TraceeMemory, extent: &Extent) -> Option<bool> {
+    let mut at = extent.start;
+    let mut end = at.checked_add(extent.length)?;
+    let mut is_measured = !extent.is_path;
+    while at < end {
+        let mapping = maps.at(at).ok()?;
+        if mapping.is_shared {
+            return Some(false);
+        }
+        // Most paths lie in mappings that end far behind them.
+        if !is_measured && (mapping.is_of_file || mapping.end < end) {
+            end = extent.start + memory.read_path(RemoteAddr(extent.start)).ok()?.len() as u64 + 1;
+            is_measured = true;
+        }
+        let until = end.min(mapping.end);
+        if mapping.is_of_file {
+            unshare_pages(memory.0, at, until)?;
+        }
+        at = until;
+    }
+    Some(true)
+}
+
+/// Gives the process pages of its own in a private mapping of a file, by writing to each what it has.
+fn unshare_pages(process: Tid, start: u64, end: u64) -> Option<()> {
+    let memory = OpenOptions::new().read(true).write(true).open(format!("/proc/{process}/mem")).ok()?;
+    let mut at = start;
+    while at < end {
+        let mut byte = [0];
+        memory.read_exact_at(&mut byte, at).ok()?;
+        memory.write_all_at(&byte, at).ok()?;
+        at = (at & !(PAGE - 1)).checked_add(PAGE)?;
+    }
+    Some(())
+}

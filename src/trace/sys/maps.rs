@@ -1,0 +1,64 @@
+//! What is mapped in a process (PROCMAP_QUERY, proc_pid_maps(5), Linux 6.11).
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd as _;
+
+use super::process::{Tid, check};
+
+/// The mappings of a process, until it executes another program.
+#[derive(Debug)]
+pub struct Maps(File);
+
+/// A mapping of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mapping {
+    /// The first address after it.
+    pub end: u64,
+    /// Whether what is written there goes to a file, or to other processes (MAP_SHARED).
+    pub is_shared: bool,
+    /// Whether it shows a file or a device.
+    pub is_of_file: bool,
+}
+
+/// `struct procmap_query` of linux/fs.h.
+#[repr(C)]
+#[derive(Default)]
+struct Query {
+    size: u64,
+    flags: u64,
+    address: u64,
+    start: u64,
+    end: u64,
+    mapping_flags: u64,
+    page_size: u64,
+    offset: u64,
+    inode: u64,
+    device: [u32; 2],
+    name_and_build_id_sizes: [u32; 2],
+    name: u64,
+    build_id: u64,
+}
+
+impl Maps {
+    /// Those that a process has now.
+    pub fn of(process: Tid) -> io::Result<Maps> {
+        File::open(format!("/proc/{process}/maps")).map(Maps)
+    }
+
+    /// The mapping at an address. ENOENT: there is none; ENOTTY: the kernel does not know the request; ESRCH: the
+    /// process has executed another program.
+    pub fn at(&self, address: u64) -> io::Result<Mapping> {
+        /// _IOWR('f', 17, struct procmap_query).
+        const QUERY: libc::Ioctl = 0xc068_6611;
+        const SHARED: u64 = 0x08;
+        let mut query = Query { size: size_of::<Query>() as u64, address, ..Query::default() };
+        // SAFETY: the kernel reads and writes one procmap_query there.
+        check(unsafe { libc::ioctl(self.0.as_raw_fd(), QUERY, &raw mut query) })?;
+        Ok(Mapping {
+            end: query.end,
+            is_shared: query.mapping_flags & SHARED != 0,
+            is_of_file: query.inode != 0 || query.device != [0; 2],
+        })
+    }
+}
