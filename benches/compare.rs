@@ -4,9 +4,12 @@
 //!
 //!     cargo bench --bench compare -- [ROUNDS] [WORKLOAD...]
 //!     cargo bench --bench compare -- namespace [ROUNDS] [WORKLOAD...]
+//!     cargo bench --bench compare -- enforced [ROUNDS] [WORKLOAD...]
 //!
 //! With `namespace`, each workload is run bare and recorded at `--keep undo`, in the mount namespace of the recorder and
 //! in one of its own, where its directory is bound to another: what a recording adds in each, and the ratio of the two.
+//! With `enforced`, each is recorded at `--keep undo` without rules, with rules about changes that are enforced, and with
+//! one about reads, too; medians, and the ratio to the first.
 //!
 //! Needs cc; strace, git, python3 and tar where they are there. Inputs are made below the temporary
 //! directory and removed at the end.
@@ -74,8 +77,9 @@ const WORKLOADS: [Workload; 18] = [
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
-    let is_apart = arguments.first().is_some_and(|word| word == "namespace");
-    let arguments = &arguments[usize::from(is_apart)..];
+    let mode = arguments.first().map_or("", String::as_str);
+    let (is_apart, is_enforced) = (mode == "namespace", mode == "enforced");
+    let arguments = &arguments[usize::from(is_apart || is_enforced)..];
     let rounds: usize = arguments.iter().find_map(|word| word.parse().ok()).unwrap_or(5);
     let wanted: Vec<&String> = arguments.iter().filter(|word| word.parse::<usize>().is_err()).collect();
     let base = tempfile::tempdir().unwrap();
@@ -87,10 +91,14 @@ fn main() {
             "| workload | bare | recorded | added | bare in a namespace | recorded in it | added | ratio |"
         );
         println!("|---|---|---|---|---|---|---|---|");
+    } else if is_enforced {
+        println!("{rounds} rounds, medians; in parentheses the ratio to the recording without rules");
+        println!("| workload | no rules | rules about changes | and about reads |");
+        println!("|---|---|---|---|");
     } else {
         println!("{rounds} rounds, medians; in parentheses the ratio to the bare command");
     }
-    if !is_apart {
+    if !is_apart && !is_enforced {
         println!(
             "| workload | bare | stops floor | hybrid floor | strace | undo | all | undo/hybrid | peak memory |"
         );
@@ -101,6 +109,8 @@ fn main() {
         if named && has(workload.needs) {
             if is_apart {
                 measure_apart(workload, base.path(), rounds);
+            } else if is_enforced {
+                measure_enforced(workload, base.path(), rounds);
             } else {
                 measure(workload, base.path(), rounds, strace);
             }
@@ -184,6 +194,37 @@ fn measure_apart(workload: &Workload, here: &Path, rounds: usize) {
          {added_apart:.4} s | {:.2} |",
         workload.name,
         added_apart / added,
+    );
+}
+
+/// Measures what rules that are enforced add to a recording.
+fn measure_enforced(workload: &Workload, here: &Path, rounds: usize) {
+    let out = tempfile::tempdir().unwrap();
+    let bundle = out.path().join("out").display().to_string();
+    let binary = env!("CARGO_BIN_EXE_agent-snapshot");
+    let recorded = [binary, "--quiet", "--snapshot-dir", &bundle, "--max-read-bytes", "2G", "--keep", "undo"];
+    let changes = ["--enforce", "--allow-write", "@workspace", "--allow-write", "@tmp"];
+    let reads = ["--deny-read", "@secrets"];
+    let wrappers =
+        [recorded.to_vec(), [&recorded[..], &changes].concat(), [&recorded[..], &changes, &reads].concat()];
+    let mut times = [const { Vec::new() }; 3];
+    // The first round warms the caches.
+    for round in 0..=rounds {
+        for (number, wrapper) in wrappers.iter().enumerate() {
+            shell(here, &format!("rm -rf '{bundle}'"));
+            shell(here, workload.reset);
+            let (time, _) = run(here, wrapper, workload.script, false);
+            if round > 0 {
+                times[number].push(time);
+            }
+        }
+    }
+    let [recorded, changes, reads] = times.map(|times| median(times).as_secs_f64());
+    println!(
+        "| {} | {recorded:.4} s | {changes:.4} s ({:.2}) | {reads:.4} s ({:.2}) |",
+        workload.name,
+        changes / recorded,
+        reads / recorded,
     );
 }
 

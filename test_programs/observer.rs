@@ -179,7 +179,7 @@ fn main() {
     if let Some(listener) = launched.listener.take() {
         let interrupter = Mutex::new(Interrupter::of_this_thread().unwrap());
         let (observer, shared) = (Arc::clone(&observer), Arc::clone(&shared));
-        std::thread::spawn(move || notifications::serve(&listener, &shared, &interrupter, &*observer));
+        std::thread::spawn(move || notifications::serve(&listener, &shared, &interrupter, &*observer, None));
     }
     launched.release().unwrap();
     Tracer::new(launched.command, interception, &shared, &*observer).run();

@@ -141,7 +141,12 @@ pub fn judged(snapshot: &Snapshot, policy: &CompiledPolicy) -> (Vec<String>, Pol
     /// How many findings are told.
     const TOLD: usize = 20;
     let contents = Contents::new(snapshot);
-    let report = judge(snapshot, policy, &Live { contents });
+    let live = Live { contents };
+    let is_enforced = snapshot.header().enforcement.as_ref().is_some_and(|rules| rules.limits.is_empty());
+    let report = match is_enforced {
+        true => judge(snapshot, policy, &AsEnforced(live)),
+        false => judge(snapshot, policy, &live),
+    };
     let header = snapshot.header();
     let findings = &report.findings;
     let mut lines: Vec<String> =
@@ -182,6 +187,28 @@ impl Files for Live<'_> {
 
     fn resolved(&self, path: &[u8]) -> Vec<u8> {
         resolved(path)
+    }
+}
+
+/// The same, where a file with a private key was not read, since that was refused: to find no key again costs as much as
+/// to find none at the time.
+struct AsEnforced<'a>(Live<'a>);
+
+impl Files for AsEnforced<'_> {
+    fn has(&self, record: &FileRecord, sign: ContentSign) -> bool {
+        sign != ContentSign::Key && self.0.has(record, sign)
+    }
+
+    fn has_now(&self, path: &[u8], sign: ContentSign) -> bool {
+        self.0.has_now(path, sign)
+    }
+
+    fn state(&self, path: &[u8]) -> Option<Present> {
+        self.0.state(path)
+    }
+
+    fn resolved(&self, path: &[u8]) -> Vec<u8> {
+        self.0.resolved(path)
     }
 }
 

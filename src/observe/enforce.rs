@@ -11,7 +11,7 @@ use super::network::MOST;
 use super::resolve;
 use crate::fs::{FileStat, Signature};
 use crate::policy::{CompiledPolicy, Decision, PathUseKind};
-use crate::snapshot::secrets::{ContentSign, may_have_sign};
+use crate::snapshot::secrets::{ContentSign, may_have_key, may_have_sign};
 use crate::snapshot::{Enforcement, EnforcementMode, NetworkUse, PROTECTED, RefusedSubject, RefusedUse};
 
 /// The rules that are to be enforced.
@@ -271,7 +271,7 @@ impl Keys<'_> {
         if let Some(known) = self.known.get(&identity).filter(|known| known.version == version) {
             return known.is_key;
         }
-        let is_key = may_have_sign(self.path, sign);
+        let is_key = may_have_key(self.path, stat.st_size.cast_unsigned());
         if !version.is_recent() {
             self.known.insert(identity, KnownContent { version, is_key });
         }

@@ -316,6 +316,10 @@ impl Observer for Recorder {
         self.guarded((), |state| state.conclude(caller, pending, result));
     }
 
+    fn read_only_call_is_over(&self, caller: Caller) {
+        self.guarded((), |state| state.ledger.in_flight.end_unseen(caller.tid));
+    }
+
     fn unreadable(&self, caller: Caller, name: &'static str) {
         self.guarded((), |state| {
             let Some(process) = state.processes.living_id(caller.tgid) else { return };
@@ -370,6 +374,7 @@ impl Observer for Recorder {
 
     fn ended(&self, process: Tid, end: End) {
         self.guarded((), |state| {
+            state.ledger.in_flight.end_unseen(process);
             state.core_dump_is_over(process, end);
             let id = state.processes.living_id(process);
             state.processes.end(process, end);
@@ -414,6 +419,7 @@ impl Recording {
         call: &SyscallEntry<'_>,
         start: Option<StartDirectory>,
     ) -> Decision<Pending> {
+        self.ledger.in_flight.end_unseen(caller.tid);
         let is_own = self.is_own_call(caller, call);
         self.judge_random_bytes(caller, call.decoded);
         if is_own && self.ledger.notes_seen {

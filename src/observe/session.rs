@@ -744,6 +744,10 @@ impl Observer for Session {
         self.call_ended(caller, &step, of, succeeded);
     }
 
+    fn read_only_call_is_over(&self, caller: Caller) {
+        self.tell(caller.tgid, |recorder| recorder.read_only_call_is_over(caller));
+    }
+
     fn unreadable(&self, caller: Caller, name: &'static str) {
         let place = self.members().processes.get(&caller.tgid).map(|member| member.place);
         match place {
@@ -904,7 +908,9 @@ fn route(
             Decision::AwaitResult(Routed { step, pending, of, mounts: mounts(), yielded })
         }
         Decision::Refuse(errno) => Decision::Refuse(errno),
+        Decision::Stop => Decision::Stop,
         Decision::Postpone => Decision::Postpone,
+        Decision::PostponeBehind(thread) => Decision::PostponeBehind(thread),
     }
 }
 

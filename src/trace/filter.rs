@@ -40,7 +40,8 @@ pub struct Actions {
     pub read_only: u32,
     /// Whether calls matter that do so only where a recording may be recalled: rows of that kind, and [`asks`].
     pub for_recall: bool,
-    /// Which read-only ones may be refused, and so are treated like others.
+    /// Which read-only ones may be refused. Opens stop if their thread is made to repeat them with [`STOP_MARK`]; the others are
+    /// treated like those that are not read-only.
     pub refusable: Option<Refusable>,
 }
 
@@ -53,11 +54,29 @@ impl Actions {
     /// Whether a call is read-only, so that its notification will do.
     fn read_only_of(self, row: &SyscallRow) -> ReadOnly {
         match self.refusable {
-            Some(refusable) if row.may_be_refused(refusable) => ReadOnly::Never,
+            Some(refusable) if row.may_be_refused(refusable) && !self.heeds_mark(row) => ReadOnly::Never,
             _ => row.read_only(),
         }
     }
+
+    /// Whether a read-only call stops that has the mark.
+    fn heeds_mark(self, row: &SyscallRow) -> bool {
+        let may_be = |refusable: Refusable| refusable.by_notification && row.may_be_refused(refusable);
+        self.refusable.is_some_and(may_be) && is_open(row)
+    }
 }
+
+/// Whether the registers of a call tell whether it opens for reading only.
+fn is_open(row: &SyscallRow) -> bool {
+    matches!(row.read_only(), ReadOnly::Unless { .. })
+}
+
+/// The index of the register of a sixth argument.
+pub const MARKED: u8 = 5;
+
+/// What the register of a sixth argument has, which no open has, where an open is repeated to stop. It is no secret: who has
+/// it there is only slower.
+pub const STOP_MARK: u64 = 0x7374_6f70_6f70_656e;
 
 /// Makes the program.
 ///
@@ -137,7 +156,9 @@ fn stops(calls: impl Iterator<Item = (u32, &'static [Condition])>) -> Vec<Instru
 /// The calls after which the caller's memory, or its descriptors, may change while it waits for a decision.
 fn sharing() -> impl Iterator<Item = (u32, &'static [Condition])> {
     const SHARES: &[Condition] = &[Condition::Has { arg: 0, mask: syscalls::CLONE_SHARES }];
-    [("clone", SHARES), ("io_setup", &[])].into_iter().map(|(name, when)| (syscalls::number(name), when))
+    [("clone", SHARES), ("io_setup", &[]), ("userfaultfd", &[])]
+        .into_iter()
+        .map(|(name, when)| (syscalls::number(name), when))
 }
 
 /// The first of the numbers that no kernel will ever have. They run unobserved: when such a call stops by a filter, the
@@ -191,7 +212,7 @@ fn search(ranges: &[(u32, Leaf)], actions: Actions, pass: u64) -> Vec<Instructio
         [] => Vec::new(),
         [(_, Leaf::Return(action))] => vec![ret(*action)],
         [(_, Leaf::Test(row))] => test(row, actions),
-        [(_, Leaf::Pass(action))] => test_pass(pass, *action),
+        [(_, Leaf::Pass(action))] => [test_mark(pass, libc::SECCOMP_RET_ALLOW), vec![ret(*action)]].concat(),
         _ => {
             let (below, from) = ranges.split_at(ranges.len() / 2);
             let first = from[0].0;
@@ -220,7 +241,11 @@ fn test(row: &SyscallRow, actions: Actions) -> Vec<Instruction> {
         ReadOnly::Always => (row.when, actions.read_only, libc::SECCOMP_RET_ALLOW),
         ReadOnly::Unless { .. } | ReadOnly::Never => (row.when, actions.other, libc::SECCOMP_RET_ALLOW),
     };
-    any_of(tests, ret(yes), ret(no))
+    let tests = any_of(tests, ret(yes), ret(no));
+    match actions.heeds_mark(row) {
+        true => [test_mark(STOP_MARK, actions.other), tests].concat(),
+        false => tests,
+    }
 }
 
 /// Does `yes` if one of `tests` holds, else `no`, which comes before it.
@@ -257,15 +282,14 @@ fn any_of(tests: &[Condition], yes: Instruction, no: Instruction) -> Vec<Instruc
     backwards
 }
 
-/// Compares the register of a sixth argument with the launch's pass.
-fn test_pass(pass: u64, action: u32) -> Vec<Instruction> {
-    let [high, low] = [pass >> 32, pass & 0xffff_ffff].map(|half| u32::try_from(half).expect("half a word"));
+/// Returns `action` if the register of a sixth argument has this word.
+fn test_mark(mark: u64, action: u32) -> Vec<Instruction> {
+    let [high, low] = [mark >> 32, mark & 0xffff_ffff].map(|half| u32::try_from(half).expect("half a word"));
     vec![
-        load(lower(5) + 4),
+        load(lower(MARKED) + 4),
         Instruction { code: JUMP_EQUAL, jt: 0, jf: 3, k: high },
-        load(lower(5)),
+        load(lower(MARKED)),
         Instruction { code: JUMP_EQUAL, jt: 0, jf: 1, k: low },
-        ret(libc::SECCOMP_RET_ALLOW),
         ret(action),
     ]
 }
@@ -332,7 +356,18 @@ mod tests {
 
     /// Registers worth trying: each word that a condition tests, alone and with noise in the upper half.
     fn registers() -> Vec<Args> {
-        let mut words = vec![0, 1, u64::from(u32::MAX), 1 << 32, u64::MAX, PASS, PASS ^ 1, PASS ^ 1 << 63];
+        let mut words = vec![
+            0,
+            1,
+            u64::from(u32::MAX),
+            1 << 32,
+            u64::MAX,
+            PASS,
+            PASS ^ 1,
+            PASS ^ 1 << 63,
+            STOP_MARK,
+            STOP_MARK ^ 1,
+        ];
         let asking = asks::rows().map(|(_, when, _)| *when);
         for when in rows().map(|row| row.when).chain(asking) {
             words.extend(when.iter().map(|test| match *test {
@@ -371,9 +406,10 @@ mod tests {
             return ALLOW;
         }
         let may_be_refused = actions.refusable.is_some_and(|refusable| row.may_be_refused(refusable));
+        let is_marked = args[5] == STOP_MARK;
         match (row.applies(args), row.is_read_only(args)) {
             (false, _) => ALLOW,
-            (true, true) if may_be_refused => actions.other,
+            (true, true) if may_be_refused && (is_marked || !actions.heeds_mark(row)) => actions.other,
             (true, true) => actions.read_only,
             (true, false) => actions.other,
         }
@@ -382,16 +418,17 @@ mod tests {
     #[test]
     fn the_program_returns_what_the_table_says() {
         let for_recall = Actions { for_recall: true, ..Actions::NOTIFICATIONS };
-        let refusable = |reads, addresses| Actions {
-            refusable: Some(Refusable { reads, addresses }),
+        let refusable = |reads, addresses, by_notification| Actions {
+            refusable: Some(Refusable { reads, addresses, by_notification }),
             ..Actions::NOTIFICATIONS
         };
         let all = [
             Actions::STOPS,
             Actions::NOTIFICATIONS,
             for_recall,
-            refusable(true, false),
-            refusable(false, true),
+            refusable(true, false, false),
+            refusable(true, false, true),
+            refusable(false, true, true),
         ];
         for actions in all {
             let program = program(actions, PASS, &[]);

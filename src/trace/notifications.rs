@@ -15,12 +15,13 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::observer::{Decision, Errno, Observer, SyscallEntry, failed, gap};
+use super::observer::{Caller, Decision, Errno, Observer, SyscallEntry, Waiting, failed, gap};
 use super::postponed::{self, PostponedQueue};
 use super::question;
 use super::shared::Shared;
+use super::steady::is_steady;
 use super::sys::{self, Interrupter, Notification, TraceeMemory};
-use super::syscalls::{self, Interpretation};
+use super::syscalls::{self, Args, Interpretation, Refusable, Sysno};
 
 /// A notification that is not answered yet. Dropping it continues the syscall unless it is to fail, so that happens
 /// exactly once.
@@ -59,9 +60,10 @@ pub fn serve<O: Observer>(
     shared: &Shared<O::Pending>,
     interrupter: &Mutex<Interrupter>,
     observer: &O,
+    refusable: Option<Refusable>,
 ) {
     let postponed = PostponedQueue::new();
-    Server { listener, shared, interrupter, observer, postponed, is_postponing: false }.run();
+    Server { listener, shared, interrupter, observer, refusable, postponed, is_postponing: false }.run();
 }
 
 struct Server<'a, O: Observer> {
@@ -69,6 +71,8 @@ struct Server<'a, O: Observer> {
     shared: &'a Shared<O::Pending>,
     interrupter: &'a Mutex<Interrupter>,
     observer: &'a O,
+    /// Which calls may be refused by rules, if any.
+    refusable: Option<Refusable>,
     postponed: PostponedQueue<Unanswered<'a>>,
     /// Whether the others know that there are any.
     is_postponing: bool,
@@ -137,6 +141,16 @@ impl<'a, O: Observer> Server<'a, O> {
         }
     }
 
+    /// Whether nobody can change what the arguments of a call point to; none where no rule may refuse it.
+    fn is_steady(&self, caller: Caller, number: u64, arguments: &Args) -> Option<bool> {
+        let row = Sysno::from_register(number).and_then(syscalls::row)?;
+        let refusable = self.refusable.filter(|refusable| row.may_be_refused(*refusable))?;
+        let maps =
+            if self.shared.has_several_writers(caller.tgid) { None } else { self.shared.maps(caller.tgid) };
+        let pointers = row.pinned(arguments, refusable);
+        Some(maps.is_some_and(|maps| is_steady(&maps, caller.tid, arguments, &pointers)))
+    }
+
     /// Serves a notification; if that panics, the syscall continues all the same.
     fn guarded(&mut self, unanswered: Unanswered<'a>, since: Option<Instant>) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(unanswered, since))) {
@@ -145,33 +159,59 @@ impl<'a, O: Observer> Server<'a, O> {
     }
 
     /// Continues or postpones a syscall, which was first postponed at `since`.
-    fn serve(&mut self, unanswered: Unanswered<'a>, since: Option<Instant>) {
+    fn serve(&mut self, mut unanswered: Unanswered<'a>, since: Option<Instant>) {
         if unanswered.fails_with.is_some() {
             return;
         }
         let Notification { id, tid, arch, number, arguments } = unanswered.notification;
         let memory = TraceeMemory(tid);
         let caller = self.shared.caller(tid);
+        // First, since this may decide which content of a file a page has.
+        let steady = self.is_steady(caller, number, &arguments);
         let interpretation = syscalls::interpret(arch, number, &arguments, &memory);
         // The memory that was read is the caller's only if it is still blocked.
         if !sys::is_notification_valid(self.listener.as_fd(), id) {
             return;
         }
         let overdue = postponed::is_overdue(since);
+        // What was not decided, because of a bug of ours, is not made.
+        unanswered.fails_with = steady.map(|_| Errno(libc::EACCES));
         let decision = match interpretation {
+            // What fails as it is now may be made to succeed.
+            Interpretation::Irrelevant | Interpretation::Unreadable(_) if steady == Some(false) => {
+                Decision::Stop
+            }
             Interpretation::Irrelevant => Decision::Continue,
             Interpretation::Unreadable(name) => {
                 self.observer.unreadable(caller, name);
                 Decision::MayWait
             }
             Interpretation::Relevant(name, decoded) => {
-                self.observer.on_entry(caller, &SyscallEntry { decoded: &decoded, name, memory, overdue })
+                let waiting = Waiting::Notified { steady: steady == Some(true) };
+                let entry = SyscallEntry { decoded: &decoded, name, memory, overdue, waiting };
+                self.observer.on_entry(caller, &entry)
             }
         };
+        unanswered.fails_with = None;
         if matches!(decision, Decision::Postpone) && !overdue {
             self.postponed.push(unanswered, since);
             self.note_postponing();
             return;
+        }
+        match decision {
+            Decision::Refuse(errno) => {
+                unanswered.fails_with = Some(errno);
+                return;
+            }
+            Decision::Stop => {
+                // It fails in vain, and stops before it returns to the command.
+                self.shared.set_interruptible(tid, None);
+                self.shared.repeat(tid);
+                self.interrupter.lock().unwrap_or_else(PoisonError::into_inner).interrupt(tid);
+                unanswered.fails_with = Some(Errno(libc::ENOSYS));
+                return;
+            }
+            _ => {}
         }
         let may_wait =
             matches!(decision, Decision::MayWait) || syscalls::may_wait_for_peer(number, &arguments);

@@ -30,6 +30,20 @@ pub struct SyscallEntry<'a> {
     pub memory: TraceeMemory,
     /// Whether it has been postponed for so long that it must not be postponed again.
     pub overdue: bool,
+    /// How it waits for the decision.
+    pub waiting: Waiting,
+}
+
+/// How a syscall waits at its entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Waiting {
+    /// In a ptrace-stop. What its arguments point to stays as it is, if rules may refuse it.
+    Stopped,
+    /// For the answer to a notification.
+    Notified {
+        /// Whether nobody can change what its arguments point to, which is asked only if rules may refuse it.
+        steady: bool,
+    },
 }
 
 /// The number of an error (errno(3)).
@@ -46,11 +60,16 @@ pub enum Decision<P> {
     MayWait,
     /// It continues, and [`Observer::on_result`] is told its result together with this.
     AwaitResult(P),
-    /// It is skipped and fails with this error. A read-only one only where it stops: those that rules may forbid do.
+    /// It is skipped and fails with this error.
     Refuse(Errno),
+    /// One that waits for the answer to a notification is made to stop, and decided there.
+    Stop,
     /// It stays at its entry until another one has ended, and is then decoded and decided again from the
     /// start. For one that is overdue this means [`Decision::Continue`].
     Postpone,
+    /// The same. This thread runs, and has to stop once so that it is certain that its read-only call is over
+    /// ([`Observer::read_only_call_is_over`]).
+    PostponeBehind(Tid),
 }
 
 /// Decides about the syscalls of a tree of threads, and is told what happens to it.
@@ -65,6 +84,10 @@ pub trait Observer {
     /// A syscall whose result was awaited has ended: its result, -errno if it failed, none if its thread died
     /// in it.
     fn on_result(&self, caller: Caller, pending: Self::Pending, result: Option<i64>);
+    /// The last read-only syscall of a thread is over, which had to be certain.
+    fn read_only_call_is_over(&self, caller: Caller) {
+        let _ = caller;
+    }
     /// The arguments of a syscall can't be read, though the kernel may read them.
     fn unreadable(&self, caller: Caller, name: &'static str);
     /// A syscall is about to use a descriptor of which every use matters.

@@ -160,11 +160,17 @@ impl Pins {
     }
 }
 
+/// Whether the kernel, or who has the descriptor, may change the memory of a process after this call, while that runs on
+/// or waits (io_submit(2), UFFDIO_MOVE).
+pub(super) fn changes_memory(number: u64) -> bool {
+    matches!(libc::c_long::try_from(number), Ok(libc::SYS_io_setup | libc::SYS_userfaultfd))
+}
+
 /// Whether a call creates something that can change the caller's memory, or what its descriptors stand for, while the
 /// caller runs on.
 fn shares_from_now_on(caller: Tid, number: u64, arguments: &Args) -> bool {
     let flags = match libc::c_long::try_from(number) {
-        Ok(libc::SYS_io_setup) => return true,
+        _ if changes_memory(number) => return true,
         Ok(libc::SYS_clone) => arguments[0],
         Ok(libc::SYS_clone3) => {
             let mut flags = [0; 1];

@@ -25,6 +25,33 @@ impl ProcStatus {
     }
 }
 
+/// What a thread is doing at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activity {
+    /// It runs, or may: in a system call or not.
+    Runs,
+    /// It waits in a system call of this number; none where it is in no system call.
+    Waits(Option<u64>),
+    /// It has ended.
+    Gone,
+}
+
+impl Activity {
+    /// Reads it (/proc/PID/syscall, proc_pid_syscall(5)).
+    pub fn of(tid: Tid) -> Activity {
+        let read = std::fs::read_to_string(format!("/proc/{tid}/syscall"));
+        let text = match read {
+            Ok(text) => text,
+            Err(error) if matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT)) => {
+                return Activity::Gone;
+            }
+            Err(_) => return Activity::Runs,
+        };
+        let number = text.split_ascii_whitespace().next().map(str::parse::<i64>);
+        number.and_then(Result::ok).map_or(Activity::Runs, |number| Activity::Waits(number.try_into().ok()))
+    }
+}
+
 /// The process of a thread, and the parent of that.
 pub(super) fn process_and_parent(tid: Tid) -> Option<(Tid, Tid)> {
     let status = ProcStatus::of(tid)?;

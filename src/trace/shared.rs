@@ -35,6 +35,8 @@ struct Tables<P> {
     /// What the observer keeps of read-only syscalls whose result it awaits, until their thread stops after
     /// them.
     awaited: HashMap<Tid, P, foldhash::fast::RandomState>,
+    /// Threads that have been interrupted to repeat their read-only syscall so that it stops.
+    to_repeat: HashSet<Tid, foldhash::fast::RandomState>,
     /// The processes whose memory several threads can write.
     with_several_writers: HashSet<Tid, foldhash::fast::RandomState>,
     /// What is mapped in processes, as far as that was asked for.
@@ -48,6 +50,7 @@ impl<P> Shared<P> {
             process: HashMap::default(),
             interruptible: HashMap::default(),
             awaited: HashMap::default(),
+            to_repeat: HashSet::default(),
             with_several_writers: HashSet::default(),
             maps: HashMap::default(),
         };
@@ -72,6 +75,7 @@ impl<P> Shared<P> {
         let mut tables = self.lock();
         tables.process.remove(&tid);
         tables.interruptible.remove(&tid);
+        tables.to_repeat.remove(&tid);
         tables.awaited.remove(&tid)
     }
 
@@ -89,6 +93,16 @@ impl<P> Shared<P> {
     /// What was kept of the last read-only syscall of `tid`, if its result is awaited.
     pub(super) fn take_awaited(&self, tid: Tid) -> Option<P> {
         self.lock().awaited.remove(&tid)
+    }
+
+    /// Notes that `tid` is to repeat its current read-only syscall.
+    pub(super) fn repeat(&self, tid: Tid) {
+        self.lock().to_repeat.insert(tid);
+    }
+
+    /// Whether `tid` is to repeat its read-only syscall; true once.
+    pub(super) fn take_repeat(&self, tid: Tid) -> bool {
+        self.lock().to_repeat.remove(&tid)
     }
 
     /// Notes what syscall of `tid` a signal may interrupt; none ends that.

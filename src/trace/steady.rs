@@ -23,7 +23,7 @@ struct Extent {
 }
 
 /// Whether only the caller, which is the only thread of its memory and is at the entry of a call, can change what these
-/// arguments point to. False also where the kernel does not tell.
+/// arguments point to from now on. False also where the kernel does not tell.
 pub fn is_steady(maps: &Maps, caller: Tid, arguments: &Args, pointers: &[Pinned]) -> bool {
     let memory = TraceeMemory(caller);
     pointers.iter().all(|pointer| {

@@ -33,6 +33,12 @@ pub use decoded::{
 pub(crate) use numbers::index;
 pub use numbers::{Index, LAST, NONE, Numbers, is_known, number};
 pub use open_flags::OpenFlags;
+/// Whether a number is of a call that opens a path, whose flags are in a register.
+pub fn is_open(number: u64) -> bool {
+    let row = Sysno::from_register(number).and_then(row);
+    row.is_some_and(|row| matches!(row.read_only(), ReadOnly::Unless { .. }))
+}
+
 pub use row::{Condition, Pinned, ReadOnly, Refusable, SyscallRow};
 pub use socket::may_wait_for_peer;
 pub use table::{SENDMSG, all_rows, find as row, rows};

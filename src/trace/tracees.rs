@@ -17,11 +17,20 @@ pub(super) struct Tracee<P> {
     /// Whether the next syscall-stop is the exit of a syscall that was seen entering.
     pub in_syscall: bool,
     pub in_group_stop: bool,
+    /// Whether it was made to stop so that its last read-only syscall is known to be over.
+    pub is_hurried: bool,
 }
 
 impl<P> Tracee<P> {
     fn new(tgid: Tid) -> Self {
-        Tracee { tgid, announced: true, pending: None, in_syscall: false, in_group_stop: false }
+        Tracee {
+            tgid,
+            announced: true,
+            pending: None,
+            in_syscall: false,
+            in_group_stop: false,
+            is_hurried: false,
+        }
     }
 }
 

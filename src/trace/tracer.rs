@@ -19,8 +19,8 @@ use super::filter::{self, Interception};
 use super::foreign_filter::{self, ChangedProgram};
 use super::memory::{Memory as _, RemoteAddr};
 use super::nested_tracers::NestedTracers;
-use super::observer::{Caller, Decision, Errno, Observer, SyscallEntry, failed, gap};
-use super::pins::{PinnedArguments, Pins, Slot, Unpinned};
+use super::observer::{Caller, Decision, Errno, Observer, SyscallEntry, Waiting, failed, gap};
+use super::pins::{self, PinnedArguments, Pins, Slot, Unpinned};
 use super::postponed::{self, PostponedQueue};
 use super::proc_status::process_and_parent;
 use super::question;
@@ -38,14 +38,15 @@ const SPIN: Duration = Duration::from_micros(50);
 const UNFAIR_TURNS: u32 = 16;
 
 const WRITE_MEMORY: u64 = libc::SYS_process_vm_writev.cast_unsigned();
-const PREPARE_ASYNCHRONOUS_IO: u64 = libc::SYS_io_setup.cast_unsigned();
 
-/// Whether the kernel makes a syscall that was decided.
+/// What becomes of a syscall that was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Made {
     Yes,
     /// It was skipped, or none of its arguments is ever copied.
     No,
+    /// Its thread makes it again, from the start.
+    Again,
 }
 
 /// What becomes of a tracee after its stop.
@@ -84,6 +85,9 @@ pub struct Tracer<'a, O: Observer> {
     tracees: Tracees<O::Pending>,
     /// The arguments of each thread in which we have changed some; they are restored at the thread's next stop.
     changed: HashMap<Tid, ChangedArguments, RandomState>,
+    /// The register in which each thread has the mark by which the filter stops its open, with what was in it. The kernel runs the
+    /// filter again after the stop, so the mark stays until the open ends.
+    marked: HashMap<Tid, u64, RandomState>,
     /// The seccomp program of each thread in which we have changed it; it is restored at the same stop.
     changed_programs: HashMap<Tid, ChangedProgram, RandomState>,
     /// The threads whose first stop came before their creator's event: they wait for it.
@@ -116,6 +120,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             shared,
             tracees: Tracees::new(command),
             changed: HashMap::default(),
+            marked: HashMap::default(),
             changed_programs: HashMap::default(),
             parked: HashMap::default(),
             postponed: PostponedQueue::new(),
@@ -312,6 +317,10 @@ impl<'a, O: Observer> Tracer<'a, O> {
             let caller = self.tracees.caller(tid);
             self.conclude(caller, pending, result);
         }
+        if std::mem::take(&mut self.tracees.get(tid).is_hurried) {
+            self.observer.read_only_call_is_over(self.tracees.caller(tid));
+            self.settle();
+        }
         let changed = if self.changed.is_empty() { None } else { self.changed.remove(&tid) };
         // A program that was just executed has registers of its own.
         if let Some(changed) = &changed
@@ -329,6 +338,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
             && let Err(error) = program.restore(tracee)
         {
             gap(self.observer, &format!("put back the seccomp program of thread {tid}: {error}"));
+        }
+        if notifications && matches!(stop, Stop::Trap | Stop::Group(_)) && self.shared.take_repeat(tid) {
+            self.repeat(tracee);
         }
         match stop {
             Stop::Syscall => {
@@ -355,6 +367,10 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 }
             }
             Stop::Signal(signal) => {
+                // Its handler runs first.
+                if let Some(original) = self.marked.remove(&tid) {
+                    let _ = tracee.set_argument(filter::MARKED, original);
+                }
                 let effect = signal_delivery::effect(tracee, signal);
                 if effect != SignalEffect::Other {
                     self.observer.signal(self.tracees.caller(tid), signal);
@@ -370,6 +386,18 @@ impl<'a, O: Observer> Tracer<'a, O> {
             Stop::Other => {}
         }
         Next::Resume(0)
+    }
+
+    /// Has a thread repeat the open whose notification failed, so that it stops at its entry.
+    fn repeat(&mut self, tracee: &Stopped) {
+        // ESRCH: it was killed.
+        let Ok(registers) = tracee.registers() else { return };
+        let original = registers.arguments()[usize::from(filter::MARKED)];
+        if registers.repeating().set(tracee.tid()).is_ok()
+            && tracee.set_argument(filter::MARKED, filter::STOP_MARK).is_ok()
+        {
+            self.marked.insert(tracee.tid(), original);
+        }
     }
 
     /// Detaches from a thread of an init whose fault would repeat while it is traced.
@@ -447,7 +475,13 @@ impl<'a, O: Observer> Tracer<'a, O> {
                     skip(tracee, NO_SUCH_SYSCALL);
                     return ControlFlow::Continue(());
                 }
-                return self.entry(tracee, arch, number, &arguments, since);
+                let made = self.entry(tracee, arch, number, &arguments, since)?;
+                if made != Made::Again
+                    && let Some(original) = self.marked.remove(&tid)
+                {
+                    self.changed.entry(tid).or_default().original.push((filter::MARKED, original));
+                    self.tracees.get(tid).in_syscall = true;
+                }
             }
             SyscallStop::Exit { result } => {
                 let caller = self.tracees.caller(tid);
@@ -469,10 +503,10 @@ impl<'a, O: Observer> Tracer<'a, O> {
         number: u64,
         arguments: &Args,
         since: Option<Instant>,
-    ) -> ControlFlow<()> {
+    ) -> ControlFlow<(), Made> {
         if let Some(errno) = question::answer(arch, number, arguments) {
             skip(tracee, errno);
-            return ControlFlow::Continue(());
+            return ControlFlow::Continue(Made::No);
         }
         let caller = self.tracees.caller(tracee.tid());
         if let Some(watched) = self.watched {
@@ -488,18 +522,18 @@ impl<'a, O: Observer> Tracer<'a, O> {
             Err(Unpinned::Waits) if !postponed::is_overdue(since) => return ControlFlow::Break(()),
             Err(Unpinned::Unmapped) => {
                 self.map_pins(tracee, caller.tgid);
-                return ControlFlow::Continue(());
+                return ControlFlow::Continue(Made::Again);
             }
             Err(unpinned) => {
                 skip(tracee, unpinned.errno());
-                return ControlFlow::Continue(());
+                return ControlFlow::Continue(Made::No);
             }
         };
-        // The kernel writes to memory for it while it runs on (io_submit(2)).
-        if self.pins.is_some() && number == PREPARE_ASYNCHRONOUS_IO {
+        if self.pins.is_some() && arch == arch::AUDIT_ARCH && pins::changes_memory(number) {
             self.share_memory(caller.tgid);
         }
         let judged = pinned.as_ref().map_or(arguments, |pinned| &pinned.arguments);
+        let mut made = Made::Yes;
         match syscalls::interpret(arch, number, judged, &TraceeMemory(caller.tid)) {
             Interpretation::Irrelevant => self.redirect(tracee, arguments, pinned),
             Interpretation::Unreadable(name) => {
@@ -507,19 +541,20 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 // Nobody can judge it.
                 if self.pins.is_some() {
                     skip(tracee, Errno(libc::EACCES));
+                    made = Made::No;
                 }
             }
             // Whatever a process of the tree has mapped, its open was observed.
             Interpretation::Relevant(..)
                 if number == WRITE_MEMORY && self.pins.is_none() && self.is_tracee(arguments[0]) => {}
             Interpretation::Relevant(name, decoded) => {
-                let decided = self.decide(tracee, caller, name, &decoded, arguments, since)?;
-                if decided == Made::Yes {
+                made = self.decide(tracee, caller, name, &decoded, arguments, since)?;
+                if made == Made::Yes {
                     self.redirect(tracee, arguments, pinned);
                 }
             }
         }
-        ControlFlow::Continue(())
+        ControlFlow::Continue(made)
     }
 
     /// Gives a process the memory to which arguments are copied, instead of the call at whose entry its only thread is,
@@ -605,10 +640,15 @@ impl<'a, O: Observer> Tracer<'a, O> {
             _ => {}
         }
         let overdue = postponed::is_overdue(since);
-        let entry = SyscallEntry { decoded, name, memory: TraceeMemory(tid), overdue };
+        let (memory, waiting) = (TraceeMemory(tid), Waiting::Stopped);
+        let entry = SyscallEntry { decoded, name, memory, overdue, waiting };
         match self.observer.on_entry(caller, &entry) {
             Decision::Postpone if !overdue => return ControlFlow::Break(()),
-            Decision::Continue | Decision::MayWait | Decision::Postpone => {}
+            Decision::PostponeBehind(thread) => {
+                self.hurry(thread);
+                return ControlFlow::Break(());
+            }
+            Decision::Continue | Decision::MayWait | Decision::Postpone | Decision::Stop => {}
             Decision::AwaitResult(pending) => {
                 let thread = self.tracees.get(tid);
                 thread.in_syscall = true;
@@ -636,6 +676,14 @@ impl<'a, O: Observer> Tracer<'a, O> {
             }
         }
         ControlFlow::Continue(Made::Yes)
+    }
+
+    /// Makes a thread stop that runs, so that its last read-only call is known to be over.
+    fn hurry(&mut self, thread: Tid) {
+        if self.tracees.contains(thread) && !std::mem::replace(&mut self.tracees.get(thread).is_hurried, true)
+        {
+            let _ = sys::interrupt(thread);
+        }
     }
 
     /// Makes the filter that a thread is about to install return ENOSYS where it would return
@@ -718,6 +766,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             self.conclude(Caller { tid: other, ..caller }, pending, None);
         }
         self.changed.remove(&former_tid);
+        self.marked.remove(&former_tid);
         if let Some(pins) = &mut self.pins {
             pins.executed(tid);
         }
@@ -747,6 +796,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
 
     fn ended(&mut self, tid: Tid, end: End) {
         self.changed.remove(&tid);
+        self.marked.remove(&tid);
         self.changed_programs.remove(&tid);
         self.parked.remove(&tid);
         self.postponed.retain(|waiting| waiting.tid() != tid);

@@ -300,6 +300,69 @@ fn everyday_commands_see_no_difference() {
 }
 
 #[test]
+fn opens_that_can_not_be_decided_at_once_are_as_alone() {
+    if !has("python3") {
+        return;
+    }
+    let script =
+        "echo y > f; mkfifo p; cat f > p & cat p /proc/self/cwd/f < /dev/null; wait; exec python3 -c '
+import ctypes, signal, threading
+def read(name):
+    with open(name) as f: assert f.read() == \"y\\n\"
+many = [threading.Thread(target=lambda: [read(\"f\") for _ in range(50)]) for _ in range(4)]
+for one in many: one.start()
+for one in many: one.join()
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+libc = ctypes.CDLL(None, use_errno=True)
+for _ in range(500):
+    fd = libc.open(b\"/proc/self/cwd/f\", 0)
+    assert fd >= 0, ctypes.get_errno()
+    libc.close(fd)
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(\"done\")'";
+    for &user in User::all() {
+        let place = Place::of(user);
+        for mechanism in ["auto", "stops"] {
+            let options = ["--strict", "--mechanism", mechanism, "--deny-read", "absent"];
+            let output = enforced(&place, &options, &format!("rm -f f p; {script}"));
+            assert_eq!(
+                String::from_utf8_lossy(&output.stdout),
+                "y\ny\ndone\n",
+                "{user:?} {mechanism} {output:?}"
+            );
+            std::fs::remove_dir_all(&place.out).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_change_waits_for_no_thread_that_has_opened_something_and_runs() {
+    if !has("python3") {
+        return;
+    }
+    let script = "mkdir d; echo x > d/f; exec python3 -c '
+import os
+(ready, is_ready), (over, is_over) = os.pipe(), os.pipe()
+if os.fork() == 0:
+    os.read(ready, 1)
+    os.rename(\"d\", \"e\")
+    os.write(is_over, b\"x\")
+    os._exit(0)
+os.set_blocking(over, False)
+os.open(\"d/f\", os.O_RDONLY)
+os.write(is_ready, b\"x\")
+while True:
+    try: os.read(over, 1)
+    except BlockingIOError: continue
+    break
+print(os.wait()[1], os.listdir(\"e\"))'";
+    let place = Place::new();
+    let output = enforced(&place, &["--strict", "--deny-read", "absent"], script);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "0 ['f']\n", "{output:?}");
+}
+
+#[test]
 fn a_read_only_mount_has_the_error_of_the_kernel_and_no_refusal() {
     let script = "mount --bind ../outside m && mount -o remount,bind,ro m && cd m
         for i in old linked d/old new; do (echo x > $i); done 2>&1 | grep -c 'Read-only'

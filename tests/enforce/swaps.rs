@@ -40,7 +40,7 @@ fn state(directory: &Path) -> Vec<String> {
 
 const RULES: [&str; 6] = ["--deny-read", "shut", "--deny-write", "shut", "--deny-exec", "shut"];
 
-const SCENARIOS: [&str; 20] = [
+const SCENARIOS: [&str; 21] = [
     "read",
     "how",
     "steal",
@@ -60,6 +60,7 @@ const SCENARIOS: [&str; 20] = [
     "table",
     "directory",
     "execute",
+    "lend",
     "unpin",
 ];
 
@@ -68,7 +69,7 @@ fn try_scenario(user: User, scenario: &str, mechanism: &str, seconds: &str) {
     let place = place(user);
     let swaps = place.executable(&program("swaps"));
     let before = state(&place.at("shut"));
-    let script = format!("exec {} {scenario} {seconds}", swaps.display());
+    let script = format!("IS_ENFORCED=1 exec {} {scenario} {seconds}", swaps.display());
     let options = [&["--enforce", "--mechanism", mechanism], &RULES[..]].concat();
     let output = place.record_with(&options, &script);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -30,6 +30,7 @@ use crate::snapshot::secrets::Secrets;
 use crate::snapshot::{Enforcement, EnforcementMode, Keep, printable};
 use crate::trace::launch::Program;
 use crate::trace::question::is_recorded;
+use crate::trace::sys::Maps;
 use crate::trace::syscalls::Refusable;
 use crate::trace::{self, attributes::ProcessAttributes, sys, trials};
 
@@ -75,7 +76,12 @@ impl Setup {
     /// Which calls rules may refuse, if any may.
     pub fn refusable(&self) -> Option<Refusable> {
         let policy = &self.enforced.as_ref()?.policy;
-        Some(Refusable { reads: policy.judges(PathUseKind::Read), addresses: policy.judges_addresses() })
+        Some(Refusable {
+            reads: policy.judges(PathUseKind::Read),
+            addresses: policy.judges_addresses(),
+            // In a session, one recorder does not know of the opens that another waits for.
+            by_notification: self.session.is_none() && Maps::can_be_asked(),
+        })
     }
 
     /// The same, if their arguments can be copied, so that what was judged is what the kernel uses.

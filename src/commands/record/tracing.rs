@@ -217,11 +217,11 @@ where
         let wanted =
             setup.options.answering_threads.map_or_else(notifications::default_threads, NonZeroUsize::get);
         for number in 0..wanted {
-            let answering = Arc::clone(&answering);
+            let (answering, refusable) = (Arc::clone(&answering), setup.refusable());
             // It may wait for another call when this process ends, and ends with it.
             let started = std::thread::Builder::new().name("notifications".into()).spawn(move || {
                 let (listener, shared, interrupter, observer) = &*answering;
-                notifications::serve(listener, shared, interrupter, &**observer);
+                notifications::serve(listener, shared, interrupter, &**observer, refusable);
             });
             // One is enough.
             if let (Err(error), 0) = (started, number) {

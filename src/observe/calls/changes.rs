@@ -5,6 +5,8 @@
 //! Neighbours: `recorder.rs` calls in here, `rename.rs` knows what a moved directory takes along, the ledger
 //! takes what has changed.
 
+use std::time::Duration;
+
 use smallvec::SmallVec;
 
 use super::effects::{Meaning, meaning};
@@ -25,8 +27,9 @@ use crate::observe::resolve::view::Unseen;
 use crate::observe::resolve::{self, Resolved, Unresolved};
 use crate::snapshot::{BlobOmitted, NetworkAddress, WarningKind};
 use crate::trace::observer::{Caller, Decision, Errno, SyscallEntry};
+use crate::trace::proc_status::Activity;
 use crate::trace::sys::Tid;
-use crate::trace::syscalls::{Access, DecodedSyscall, Effect, OpenFlags, SocketOperation, Special};
+use crate::trace::syscalls::{self, Access, DecodedSyscall, Effect, OpenFlags, SocketOperation, Special};
 
 /// What is kept of a call from its entry to its result.
 #[derive(Debug)]
@@ -121,6 +124,27 @@ enum Judgement {
 }
 
 impl Recording {
+    /// How a call with this footprint is postponed, if it has to wait for another one.
+    pub fn postponed_behind_others(&mut self, footprint: &Footprint) -> Option<Decision<Pending>> {
+        /// For so long a thread may run after an open before it is made to stop.
+        const PATIENCE: Duration = Duration::from_millis(2);
+        let in_flight = &mut self.ledger.in_flight;
+        if !in_flight.conflicts(footprint) {
+            return None;
+        }
+        let mut running = None;
+        for (thread, since) in in_flight.unseen_in_the_way(footprint) {
+            match Activity::of(thread) {
+                Activity::Waits(Some(number)) if syscalls::is_open(number) => {}
+                Activity::Waits(_) | Activity::Gone => in_flight.end_unseen(thread),
+                Activity::Runs if since.elapsed() >= PATIENCE => running = Some(thread),
+                Activity::Runs => {}
+            }
+        }
+        let postponed = running.map_or(Decision::Postpone, Decision::PostponeBehind);
+        in_flight.conflicts(footprint).then_some(postponed)
+    }
+
     /// Protects everything that a call may destroy, or postpones the call if it has to wait for another one.
     pub fn prepare(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
         // Such a call matters to what was only appended to, and names nothing else.
@@ -134,9 +158,10 @@ impl Recording {
         }
         let Announcement { footprint, waits, doubtful } = self.announcement(caller, &located);
         let process = self.processes.id(caller.tgid);
-        if doubtful || self.ledger.in_flight.conflicts(&footprint) {
+        let postponed = self.postponed_behind_others(&footprint);
+        if doubtful || postponed.is_some() {
             if !call.overdue {
-                return Decision::Postpone;
+                return postponed.unwrap_or(Decision::Postpone);
             }
             if !footprint.walked.is_empty() {
                 self.warn_overtaken(process, &footprint);

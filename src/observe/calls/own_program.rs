@@ -123,8 +123,10 @@ impl Recording {
     pub fn prepare_own_call(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
         let located = self.locate_all(caller, call);
         let footprint = self.announcement(caller, &located).footprint;
-        if self.ledger.in_flight.conflicts(&footprint) && !call.overdue {
-            return Decision::Postpone;
+        if let Some(postponed) = self.postponed_behind_others(&footprint)
+            && !call.overdue
+        {
+            return postponed;
         }
         if let Some(errno) = self.enforce(caller, call, &located) {
             return Decision::Refuse(errno);

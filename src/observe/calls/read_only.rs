@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD};
+use smallvec::SmallVec;
 
-use super::changes::{Announcement, Pending};
+use super::changes::{Announcement, Located, Pending};
 use super::effects::meaning;
 use super::ways::opening;
 use crate::fs::FileStat;
@@ -15,13 +16,13 @@ use crate::observe::ledger::ids::{NameId, ProcessId};
 use crate::observe::ledger::in_flight::{Footprint, PathChanges};
 use crate::observe::lookups::{Known, LookupPlace};
 use crate::observe::mounts::{ObjectId, View};
-use crate::observe::processes::Rights;
+use crate::observe::processes::{OwnProgram, Rights};
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve::view::{self, Unseen};
 use crate::observe::resolve::{self, Resolved, Unresolved};
 use crate::policy::PathUseKind;
 use crate::snapshot::{Look, Operation, Operations};
-use crate::trace::observer::{Caller, Decision, Errno, SyscallEntry};
+use crate::trace::observer::{Caller, Decision, Errno, SyscallEntry, Waiting};
 use crate::trace::syscalls::{Access, Effect, FileRef, Special};
 
 /// What the judgement of a read-only access has come to.
@@ -42,6 +43,16 @@ enum Unmade {
     Postponed,
     /// It is forbidden, or too late to wait.
     Refused(Errno),
+    /// It is to be judged where it stops.
+    ToStop,
+}
+
+/// A call that no rule forbids.
+struct Enforced {
+    /// What it walks, if nobody may change that before the call is made.
+    awaited: Option<Footprint>,
+    /// Where each of its accesses leads.
+    places: SmallVec<[Result<Resolved, Unseen>; 2]>,
 }
 
 impl From<Unmade> for Decision<Pending> {
@@ -49,6 +60,7 @@ impl From<Unmade> for Decision<Pending> {
         match unmade {
             Unmade::Postponed => Decision::Postpone,
             Unmade::Refused(errno) => Decision::Refuse(errno),
+            Unmade::ToStop => Decision::Stop,
         }
     }
 }
@@ -100,6 +112,9 @@ impl Recording {
         call: &SyscallEntry<'_>,
         mut start: Option<StartDirectory>,
     ) -> Decision<Pending> {
+        if self.has_to_stop(caller, call) {
+            return Decision::Stop;
+        }
         let traits = self.processes.traits(caller.tgid);
         let reads = |access: &Access| matches!(access.effect, Effect::Open(open) if open.read);
         let reads = call.decoded.accesses.iter().any(reads);
@@ -114,14 +129,23 @@ impl Recording {
                 decision => return decision,
             }
         }
-        let enforced = match self.enforce_read_only(caller, call) {
+        let mut enforced = match self.enforce_read_only(caller, call, start.clone()) {
             Ok(enforced) => enforced,
             Err(unmade) => return unmade.into(),
         };
+        let mut places = enforced.as_mut().map(|enforced| std::mem::take(&mut enforced.places).into_iter());
         let mut may_wait = false;
         let mut footprint = Footprint::default();
         for access in &call.decoded.accesses {
-            match self.use_read_only(caller, process, access, start.take(), call.overdue, &mut footprint) {
+            let place = places.as_mut().and_then(Iterator::next);
+            match self.use_read_only(
+                caller,
+                process,
+                access,
+                (start.take(), place),
+                call.overdue,
+                &mut footprint,
+            ) {
                 Use::Judged => {}
                 Use::MayWait => may_wait = true,
                 Use::Conflicts => return Decision::Postpone,
@@ -130,7 +154,13 @@ impl Recording {
         if !call.decoded.sockets.is_empty() {
             self.use_sockets(caller, process, call.decoded);
         }
-        if let Some(mut enforced) = enforced {
+        let awaited = enforced.and_then(|enforced| enforced.awaited);
+        if let (Waiting::Notified { .. }, Some(_)) = (call.waiting, opening(call.decoded))
+            && let Some(footprint) = awaited
+        {
+            self.ledger.in_flight.begin_unseen(caller.tid, footprint);
+            Decision::Continue
+        } else if let Some(mut enforced) = awaited {
             // Nobody waits for an open that may wait for something outside.
             if may_wait && reads {
                 enforced = Footprint::default();
@@ -155,7 +185,8 @@ impl Recording {
         &mut self,
         caller: Caller,
         call: &SyscallEntry<'_>,
-    ) -> Result<Option<Footprint>, Unmade> {
+        mut start: Option<StartDirectory>,
+    ) -> Result<Option<Enforced>, Unmade> {
         let Some(enforcer) = &self.enforcer else { return Ok(None) };
         let executes = call.decoded.accesses.iter().any(|access| access.effect == Effect::Execute);
         let opens = opening(call.decoded).is_some();
@@ -167,7 +198,21 @@ impl Recording {
         if !(reads || contacts && enforcer.judges_addresses()) {
             return Ok(None);
         }
-        let located = self.locate_all(caller, call);
+        let view = self.view_of(caller);
+        let mut located = SmallVec::<[Located<'_>; 2]>::new();
+        for access in &call.decoded.accesses {
+            let place = match self.lookup_place(caller, view.as_ref(), access, start.take()) {
+                Some(place) => self.locate_from(caller, view.as_deref(), &place, access.follow),
+                None => self.locate(caller, access),
+            };
+            located.push((access, place));
+        }
+        if opens
+            && matches!(call.waiting, Waiting::Notified { .. })
+            && !located.iter().all(|(access, place)| self.is_plain(access, place))
+        {
+            return Err(Unmade::ToStop);
+        }
         let Announcement { footprint, doubtful, .. } = self.announcement(caller, &located);
         if doubtful || self.ledger.in_flight.conflicts(&footprint) {
             return Err(match call.overdue {
@@ -177,7 +222,40 @@ impl Recording {
         }
         match self.enforce(caller, call, &located) {
             Some(errno) => Err(Unmade::Refused(errno)),
-            None => Ok((opens || !footprint.walked.is_empty()).then_some(footprint)),
+            None => {
+                let awaited = (opens || !footprint.walked.is_empty()).then_some(footprint);
+                let places = located.into_iter().map(|(_, place)| place).collect();
+                Ok(Some(Enforced { awaited, places }))
+            }
+        }
+    }
+
+    /// Whether a call that rules may refuse waits for the answer to a notification, and has to stop instead: because what
+    /// it points to can be changed, or because what it does is known by its result alone.
+    fn has_to_stop(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
+        let Waiting::Notified { steady } = call.waiting else { return false };
+        let judges = self.enforcer.as_ref().is_some_and(|enforcer| enforcer.judges(PathUseKind::Read));
+        let traits = self.processes.traits(caller.tgid);
+        judges
+            && opening(call.decoded).is_some()
+            && (!steady
+                || traits.rights != Rights::Ours
+                || traits.shares_paths()
+                || traits.own_program != OwnProgram::No
+                || self.view_of(caller).is_some())
+    }
+
+    /// Whether a place of an open is what it is until somebody in the tree changes a name: nothing on the way is a link
+    /// of a procfs or a part of an overlay, and the open waits for nothing.
+    fn is_plain(&mut self, access: &Access, place: &Result<Resolved, Unseen>) -> bool {
+        match place {
+            Ok(place) => {
+                place.overlay.is_none()
+                    && !place.crossed.iter().any(|link| resolve::is_on_procfs(&link.stat))
+                    && !self.may_wait(access.effect, &place.path, place.stat.as_ref())
+            }
+            Err(Unseen::Unresolved(Unresolved::NotADirectory(_) | Unresolved::TooLong)) => true,
+            Err(_) => false,
         }
     }
 
@@ -190,8 +268,11 @@ impl Recording {
         {
             return refused;
         }
-        match self.enforce_read_only(caller, call) {
+        let awaited =
+            self.enforce_read_only(caller, call, None).map(|enforced| enforced.and_then(|one| one.awaited));
+        match awaited {
             Ok(None) => Decision::Continue,
+            Ok(Some(_)) if matches!(call.waiting, Waiting::Notified { .. }) => Decision::Stop,
             Ok(Some(footprint)) => {
                 let id = self.ledger.in_flight.begin(footprint, false);
                 Decision::AwaitResult(Pending::of_read_only_call(call.name, id, false, opening(call.decoded)))
@@ -260,13 +341,14 @@ impl Recording {
 
     /// Judges a read-only access at its entry.
     ///
-    /// What it walks is added to `footprint` where another thread may rewrite its path.
+    /// Where its path starts, or leads, may be known. What it walks is added to `footprint` where another thread may rewrite its
+    /// path.
     fn use_read_only(
         &mut self,
         caller: Caller,
         process: ProcessId,
         access: &Access,
-        start: Option<StartDirectory>,
+        (start, located): (Option<StartDirectory>, Option<Result<Resolved, Unseen>>),
         overdue: bool,
         footprint: &mut Footprint,
     ) -> Use {
@@ -300,9 +382,10 @@ impl Recording {
             }
             return Use::Judged;
         }
-        let located = match &place {
-            Some(place) => self.locate_from(caller, view.as_deref(), place, access.follow),
-            None => self.locate(caller, access),
+        let located = match (located, &place) {
+            (Some(located), _) => located,
+            (None, Some(place)) => self.locate_from(caller, view.as_deref(), place, access.follow),
+            (None, None) => self.locate(caller, access),
         };
         let resolved = match located {
             Ok(resolved) => resolved,

@@ -9,11 +9,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
 
 use smallvec::SmallVec;
 
 use crate::fs::parent_of;
 use crate::observe::resolve::is_below;
+use crate::trace::sys::Tid;
 
 /// A call in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -90,9 +92,44 @@ pub struct InFlight {
     moves: usize,
     changes: usize,
     path_changes: Arc<PathChanges>,
+    /// The last open for reading of each thread, if nobody is told when it ends.
+    unseen: HashMap<Tid, UnseenEnd, foldhash::fast::RandomState>,
+}
+
+/// A call whose end nobody is told: it is over when its thread does anything else.
+#[derive(Debug, Clone, Copy)]
+struct UnseenEnd {
+    call: CallId,
+    since: Instant,
 }
 
 impl InFlight {
+    /// Notes that a thread begins a call whose end nobody is told.
+    pub fn begin_unseen(&mut self, thread: Tid, footprint: Footprint) {
+        let call = self.begin(footprint, false);
+        if let Some(former) = self.unseen.insert(thread, UnseenEnd { call, since: Instant::now() }) {
+            self.end(former.call);
+        }
+    }
+
+    /// Notes that such a call of a thread is over, if it has made one.
+    pub fn end_unseen(&mut self, thread: Tid) {
+        if !self.unseen.is_empty()
+            && let Some(UnseenEnd { call, .. }) = self.unseen.remove(&thread)
+        {
+            self.end(call);
+        }
+    }
+
+    /// The threads whose calls with unseen ends are in the way of a call with this footprint, and since when.
+    pub fn unseen_in_the_way(&self, footprint: &Footprint) -> Vec<(Tid, Instant)> {
+        let is_in_the_way = |end: &UnseenEnd| {
+            self.calls.get(&end.call).is_some_and(|call| call.footprint.conflicts_with(footprint))
+        };
+        let ends = self.unseen.iter().filter(|(_, end)| is_in_the_way(end));
+        ends.map(|(thread, end)| (*thread, end.since)).collect()
+    }
+
     /// Whether a call with this footprint has to wait for another.
     pub fn conflicts(&self, footprint: &Footprint) -> bool {
         self.calls.values().any(|call| call.footprint.conflicts_with(footprint))

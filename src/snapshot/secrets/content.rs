@@ -1,8 +1,9 @@
 //! Whether the content of a file makes it a secret.
 
 use std::io::{self, Write};
+use std::sync::LazyLock;
 
-use gix::bstr::ByteSlice as _;
+use gix::bstr::{ByteSlice as _, Finder};
 
 use super::words::mask_text;
 use crate::fs::open_regular;
@@ -103,12 +104,36 @@ pub fn may_have_sign(path: &[u8], sign: ContentSign) -> bool {
     has().unwrap_or(is_named_so)
 }
 
+/// Whether the regular file at a path, of this size, has a private key. If it can't be read, it has none.
+pub fn may_have_key(path: &[u8], size: u64) -> bool {
+    /// No key is shorter than the words before it.
+    const SHORTEST: u64 = 16;
+    let Some(room) = usize::try_from(size).ok().filter(|_| (SHORTEST..=LIMIT).contains(&size)) else {
+        return false;
+    };
+    let Ok(file) = open_regular(path) else { return false };
+    let mut bytes = vec![0; room + 1];
+    match rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut bytes[..])) {
+        // It has grown since.
+        Ok(count) if count > room => may_have_sign(path, ContentSign::Key),
+        Ok(count) => has_key(&bytes[..count]),
+        Err(_) => false,
+    }
+}
+
 /// Whether there is a private key: not only the words of its first line, as in a program that looks for them.
 fn has_key(bytes: &[u8]) -> bool {
     if bytes.starts_with(MARKERS[2]) {
         return true;
     }
-    bytes.find_iter(BEGIN).any(|at| {
+    static FINDER: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(BEGIN));
+    let mut from = 0;
+    let begins = std::iter::from_fn(|| {
+        let at = from + FINDER.find(&bytes[from..])?;
+        from = at + BEGIN.len();
+        Some(at)
+    });
+    begins.into_iter().any(|at| {
         let rest = &bytes[at + BEGIN.len()..];
         let label = rest.iter().take_while(|byte| byte.is_ascii_uppercase() || matches!(byte, b' ')).count();
         let marker = &MARKERS[..2];

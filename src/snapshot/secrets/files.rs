@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use gix::bstr::ByteSlice as _;
+use gix::bstr::Finder;
 use smallvec::SmallVec;
 
 use super::content::ContentSign;
@@ -110,7 +110,7 @@ pub struct Secrets {
 struct SecretGlob {
     glob: Vec<u8>,
     /// What every path has that it matches: most paths have none of these.
-    literal: Vec<u8>,
+    literal: Finder<'static>,
     /// What the content must have.
     sign: Option<ContentSign>,
 }
@@ -119,7 +119,7 @@ impl SecretGlob {
     fn new(glob: Vec<u8>, sign: Option<ContentSign>) -> SecretGlob {
         // What is between brackets, or behind a backslash, is no text of its own.
         let runs = glob.split(|byte| matches!(byte, b'*' | b'?')).filter(|_| is_plain(&glob));
-        let literal = runs.max_by_key(|run| run.len()).unwrap_or_default().to_vec();
+        let literal = Finder::new(runs.max_by_key(|run| run.len()).unwrap_or_default()).into_owned();
         SecretGlob { glob, literal, sign }
     }
 
@@ -139,7 +139,7 @@ impl SecretGlob {
     }
 
     fn may_match(&self, path: &[u8]) -> bool {
-        path.contains_str(&self.literal)
+        self.literal.find(path).is_some()
     }
 
     fn matches(&self, path: &[u8]) -> bool {

@@ -167,6 +167,8 @@ pub struct Refusable {
     pub reads: bool,
     /// Uses of socket addresses.
     pub addresses: bool,
+    /// Whether an open for reading stops only where it has to, and else waits for the answer to a notification.
+    pub by_notification: bool,
 }
 
 /// Memory that is copied to where the tree can't change it before a call is judged, by the register that points to it.
