@@ -118,7 +118,8 @@ fn memory_does_not_grow_with_stored_content() {
     let output = place.record_with(&["--max-read-bytes", "1G"], script);
     let text = String::from_utf8(output.stdout).unwrap();
     let kib: u64 = text.split_whitespace().nth(1).unwrap().parse().unwrap();
-    assert!(kib < 100 << 10, "{text}");
+    // Two row groups and what compresses them take 72 MiB, and the pages of the program 30 MiB.
+    assert!(kib < 120 << 10, "{text}");
     let snapshot = place.snapshot();
     assert_eq!(bytes(&snapshot, place.file(&snapshot, "copy"), false).len(), 96 << 20);
     assert_eq!(
