@@ -75,44 +75,63 @@ const WORKLOADS: [Workload; 18] = [
     ),
 ];
 
+/// What recordings are compared with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    /// Other tracers.
+    Peers,
+    /// Recordings in a mount namespace.
+    Namespace,
+    /// Recordings with rules that are enforced.
+    Enforced,
+}
+
+impl Mode {
+    /// What the figures in parentheses are.
+    fn in_parentheses(self) -> &'static str {
+        match self {
+            Mode::Peers => "; in parentheses the ratio to the bare command",
+            Mode::Namespace => "",
+            Mode::Enforced => "; in parentheses the ratio to the recording without rules",
+        }
+    }
+
+    fn columns(self) -> &'static str {
+        match self {
+            Mode::Peers => {
+                "| workload | bare | stops floor | hybrid floor | strace | undo | all | undo/hybrid | peak memory |"
+            }
+            Mode::Namespace => {
+                "| workload | bare | recorded | added | bare in a namespace | recorded in it | added | ratio |"
+            }
+            Mode::Enforced => "| workload | no rules | rules about changes | and about reads |",
+        }
+    }
+}
+
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
-    let mode = arguments.first().map_or("", String::as_str);
-    let (is_apart, is_enforced) = (mode == "namespace", mode == "enforced");
-    let arguments = &arguments[usize::from(is_apart || is_enforced)..];
+    let mode = match arguments.first().map(String::as_str) {
+        Some("namespace") => Mode::Namespace,
+        Some("enforced") => Mode::Enforced,
+        _ => Mode::Peers,
+    };
+    let arguments = &arguments[usize::from(mode != Mode::Peers)..];
     let rounds: usize = arguments.iter().find_map(|word| word.parse().ok()).unwrap_or(5);
     let wanted: Vec<&String> = arguments.iter().filter(|word| word.parse::<usize>().is_err()).collect();
     let base = tempfile::tempdir().unwrap();
     make_inputs(base.path());
     let strace = has("strace");
-    if is_apart {
-        println!("{rounds} rounds, medians");
-        println!(
-            "| workload | bare | recorded | added | bare in a namespace | recorded in it | added | ratio |"
-        );
-        println!("|---|---|---|---|---|---|---|---|");
-    } else if is_enforced {
-        println!("{rounds} rounds, medians; in parentheses the ratio to the recording without rules");
-        println!("| workload | no rules | rules about changes | and about reads |");
-        println!("|---|---|---|---|");
-    } else {
-        println!("{rounds} rounds, medians; in parentheses the ratio to the bare command");
-    }
-    if !is_apart && !is_enforced {
-        println!(
-            "| workload | bare | stops floor | hybrid floor | strace | undo | all | undo/hybrid | peak memory |"
-        );
-        println!("|---|---|---|---|---|---|---|---|---|");
-    }
+    println!("{rounds} rounds, medians{}", mode.in_parentheses());
+    println!("{}", mode.columns());
+    println!("{}|", "|---".repeat(mode.columns().matches('|').count() - 1));
     for workload in &WORKLOADS {
         let named = wanted.is_empty() || wanted.iter().any(|name| workload.name.contains(name.as_str()));
         if named && has(workload.needs) {
-            if is_apart {
-                measure_apart(workload, base.path(), rounds);
-            } else if is_enforced {
-                measure_enforced(workload, base.path(), rounds);
-            } else {
-                measure(workload, base.path(), rounds, strace);
+            match mode {
+                Mode::Peers => measure(workload, base.path(), rounds, strace),
+                Mode::Namespace => measure_apart(workload, base.path(), rounds),
+                Mode::Enforced => measure_enforced(workload, base.path(), rounds),
             }
         }
     }
@@ -128,22 +147,13 @@ fn measure(workload: &Workload, here: &Path, rounds: usize, strace: bool) {
     let traced = ["strace", "-f", "--seccomp-bpf", "-o", "/dev/null", "-e", "trace=%file"];
     let traced: &[&str] = if strace { &traced } else { &[] };
     let wrappers: [&[&str]; 6] = [&[], &[&floor], &[&hybrid], traced, &recorded("undo"), &recorded("all")];
-    let mut times = [const { Vec::new() }; 6];
     let mut peaks = [0; 6];
-    // The first round warms the caches.
-    for round in 0..=rounds {
-        for (number, wrapper) in wrappers.iter().enumerate() {
-            // Otherwise the next recording would remove this snapshot within its time.
-            shell(here, "rm -rf out");
-            shell(here, workload.reset);
-            let (time, memory) = run(here, wrapper, workload.script, number > 3);
-            peaks[number] = peaks[number].max(memory);
-            if round > 0 {
-                times[number].push(time);
-            }
-        }
-    }
-    let [bare, floor, hybrid, traced, undo, all] = times.map(median);
+    let times = in_turn(workload, here, &out, rounds, |number| {
+        let (time, memory) = run(here, wrappers[number], workload.script, number > 3);
+        peaks[number] = peaks[number].max(memory);
+        time
+    });
+    let [bare, floor, hybrid, traced, undo, all] = times;
     let cell = |time: Duration| {
         format!("{:.3} s ({:.2})", time.as_secs_f64(), time.as_secs_f64() / bare.as_secs_f64())
     };
@@ -175,19 +185,10 @@ fn measure_apart(workload: &Workload, here: &Path, rounds: usize) {
     let apart = ["unshare", unshare, "sh", "-euc", enter, "sh", &directory, &view];
     let both = [&recorded[..], &apart].concat();
     let wrappers: [&[&str]; 4] = [&[], &recorded, &apart, &both];
-    let mut times = [const { Vec::new() }; 4];
-    // The first round warms the caches.
-    for round in 0..=rounds {
-        for (number, wrapper) in wrappers.iter().enumerate() {
-            shell(here, &format!("rm -rf '{bundle}'"));
-            shell(here, workload.reset);
-            let (time, _) = run(here, wrapper, workload.script, false);
-            if round > 0 {
-                times[number].push(time);
-            }
-        }
-    }
-    let [bare, recorded, bare_apart, recorded_apart] = times.map(|times| median(times).as_secs_f64());
+    let times = in_turn(workload, here, &bundle, rounds, |number| {
+        run(here, wrappers[number], workload.script, false).0
+    });
+    let [bare, recorded, bare_apart, recorded_apart] = times.map(|time| time.as_secs_f64());
     let (added, added_apart) = (recorded - bare, recorded_apart - bare_apart);
     println!(
         "| {} | {bare:.4} s | {recorded:.4} s | {added:.4} s | {bare_apart:.4} s | {recorded_apart:.4} s | \
@@ -207,25 +208,39 @@ fn measure_enforced(workload: &Workload, here: &Path, rounds: usize) {
     let reads = ["--deny-read", "@secrets"];
     let wrappers =
         [recorded.to_vec(), [&recorded[..], &changes].concat(), [&recorded[..], &changes, &reads].concat()];
-    let mut times = [const { Vec::new() }; 3];
-    // The first round warms the caches.
-    for round in 0..=rounds {
-        for (number, wrapper) in wrappers.iter().enumerate() {
-            shell(here, &format!("rm -rf '{bundle}'"));
-            shell(here, workload.reset);
-            let (time, _) = run(here, wrapper, workload.script, false);
-            if round > 0 {
-                times[number].push(time);
-            }
-        }
-    }
-    let [recorded, changes, reads] = times.map(|times| median(times).as_secs_f64());
+    let times = in_turn(workload, here, &bundle, rounds, |number| {
+        run(here, &wrappers[number], workload.script, false).0
+    });
+    let [recorded, changes, reads] = times.map(|time| time.as_secs_f64());
     println!(
         "| {} | {recorded:.4} s | {changes:.4} s ({:.2}) | {reads:.4} s ({:.2}) |",
         workload.name,
         changes / recorded,
         reads / recorded,
     );
+}
+
+/// The medians of runs in turn, each without the snapshot of the one before: removing that would be a part of its time.
+fn in_turn<const N: usize>(
+    workload: &Workload,
+    here: &Path,
+    bundle: &str,
+    rounds: usize,
+    mut run: impl FnMut(usize) -> Duration,
+) -> [Duration; N] {
+    let mut times = [const { Vec::new() }; N];
+    // The first round warms the caches.
+    for round in 0..=rounds {
+        for (number, times) in times.iter_mut().enumerate() {
+            shell(here, &format!("rm -rf '{bundle}'"));
+            shell(here, workload.reset);
+            let time = run(number);
+            if round > 0 {
+                times.push(time);
+            }
+        }
+    }
+    times.map(median)
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {
