@@ -76,8 +76,7 @@ impl<'a> Judged<'a> {
             return Err(UsageError("a rescue has no command that could be checked".to_owned()));
         }
         let policy = places(header).and_then(|places| policy_of(given, &places)).map_err(UsageError)?;
-        let contents = Contents::new(snapshot);
-        let report = judge(snapshot, &policy, &Live { contents });
+        let report = judge(snapshot, &policy, &Live::of(snapshot));
         Ok(Judged { header, verdict: report.verdict(allow_incomplete), report })
     }
 }
@@ -140,14 +139,9 @@ fn state_of(path: &[u8]) -> Option<Present> {
 pub fn judged(snapshot: &Snapshot, policy: &CompiledPolicy) -> (Vec<String>, PolicyVerdict) {
     /// How many findings are told.
     const TOLD: usize = 20;
-    let contents = Contents::new(snapshot);
-    let live = Live { contents };
-    let is_enforced = snapshot.header().enforcement.as_ref().is_some_and(|rules| rules.limits.is_empty());
-    let report = match is_enforced {
-        true => judge(snapshot, policy, &AsEnforced(live)),
-        false => judge(snapshot, policy, &live),
-    };
     let header = snapshot.header();
+    let keys_were_refused = header.enforcement.as_ref().is_some_and(|rules| rules.limits.is_empty());
+    let report = judge(snapshot, policy, &Live { keys_were_refused, ..Live::of(snapshot) });
     let findings = &report.findings;
     let mut lines: Vec<String> =
         findings.iter().take(TOLD).map(|finding| FindingText::new(finding, header).line()).collect();
@@ -170,11 +164,22 @@ pub fn judged(snapshot: &Snapshot, policy: &CompiledPolicy) -> (Vec<String>, Pol
 pub struct Live<'a> {
     /// The contents.
     pub contents: Contents<'a>,
+    /// Whether each file was looked through for a private key when it was about to be read, so that no file is
+    /// looked through again.
+    pub keys_were_refused: bool,
+}
+
+impl<'a> Live<'a> {
+    /// Those of a recording whose reads nobody has looked through.
+    pub fn of(snapshot: &'a Snapshot) -> Live<'a> {
+        Live { contents: Contents::new(snapshot), keys_were_refused: false }
+    }
 }
 
 impl Files for Live<'_> {
     fn has(&self, record: &FileRecord, sign: ContentSign) -> bool {
-        may_have(record, &self.contents, sign)
+        let is_known_without = sign == ContentSign::Key && self.keys_were_refused;
+        !is_known_without && may_have(record, &self.contents, sign)
     }
 
     fn has_now(&self, path: &[u8], sign: ContentSign) -> bool {
@@ -187,28 +192,6 @@ impl Files for Live<'_> {
 
     fn resolved(&self, path: &[u8]) -> Vec<u8> {
         resolved(path)
-    }
-}
-
-/// The same, where a file with a private key was not read, since that was refused: to find no key again costs as much as
-/// to find none at the time.
-struct AsEnforced<'a>(Live<'a>);
-
-impl Files for AsEnforced<'_> {
-    fn has(&self, record: &FileRecord, sign: ContentSign) -> bool {
-        sign != ContentSign::Key && self.0.has(record, sign)
-    }
-
-    fn has_now(&self, path: &[u8], sign: ContentSign) -> bool {
-        self.0.has_now(path, sign)
-    }
-
-    fn state(&self, path: &[u8]) -> Option<Present> {
-        self.0.state(path)
-    }
-
-    fn resolved(&self, path: &[u8]) -> Vec<u8> {
-        self.0.resolved(path)
     }
 }
 

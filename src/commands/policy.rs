@@ -11,7 +11,6 @@ use super::out::{Console, OutputError};
 use super::paths::counted;
 use crate::cli::{PolicyFrom, PolicyVerb};
 use crate::policy::{LearnedRule, Learner, PolicyVerdict, RuleWord, RuleWords, judge};
-use crate::snapshot::source::Contents;
 use crate::snapshot::{Snapshot, printable};
 
 /// How many recordings are listed.
@@ -32,7 +31,7 @@ pub fn run(verb: &PolicyVerb, console: &mut Console) -> VerbResult {
                 UsageError("a rescue has no command that a policy could be made from".to_owned()).into()
             );
         }
-        let live = Live { contents: Contents::new(snapshot) };
+        let live = Live::of(snapshot);
         let by = |process| Process::new(process, header).short_command();
         let learned = places(header).and_then(|places| learner.add(snapshot, &places, &live, &by));
         learned.map_err(UsageError)?;
@@ -67,7 +66,7 @@ fn opened(args: &PolicyFrom, console: &mut Console) -> anyhow::Result<Vec<Snapsh
 /// Why a recording does not pass rules.
 fn refusal(snapshot: &Snapshot, words: &RuleWords) -> Result<Option<String>, UsageError> {
     let policy = places(snapshot.header()).and_then(|places| compiled(words, &places)).map_err(UsageError)?;
-    let report = judge(snapshot, &policy, &Live { contents: Contents::new(snapshot) });
+    let report = judge(snapshot, &policy, &Live::of(snapshot));
     Ok(match report.verdict(false) {
         PolicyVerdict::Pass => None,
         PolicyVerdict::Fail => Some(counted(report.findings.len(), "finding", "findings")),

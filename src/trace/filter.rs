@@ -40,8 +40,8 @@ pub struct Actions {
     pub read_only: u32,
     /// Whether calls matter that do so only where a recording may be recalled: rows of that kind, and [`asks`].
     pub for_recall: bool,
-    /// Which read-only ones may be refused. Opens stop if their thread is made to repeat them with [`STOP_MARK`]; the others are
-    /// treated like those that are not read-only.
+    /// Which read-only ones rules may refuse. These are treated like calls that are not read-only, but for opens that are
+    /// judged by notification: they stop only with [`STOP_MARK`].
     pub refusable: Option<Refusable>,
 }
 
@@ -59,23 +59,18 @@ impl Actions {
         }
     }
 
-    /// Whether a read-only call stops that has the mark.
+    /// Whether a read-only call stops only with the mark.
     fn heeds_mark(self, row: &SyscallRow) -> bool {
         let may_be = |refusable: Refusable| refusable.by_notification && row.may_be_refused(refusable);
-        self.refusable.is_some_and(may_be) && is_open(row)
+        self.refusable.is_some_and(may_be) && row.is_open()
     }
 }
 
-/// Whether the registers of a call tell whether it opens for reading only.
-fn is_open(row: &SyscallRow) -> bool {
-    matches!(row.read_only(), ReadOnly::Unless { .. })
-}
-
-/// The index of the register of a sixth argument.
+/// The index of the register that has the mark, that of a sixth argument.
 pub const MARKED: u8 = 5;
 
-/// What the register of a sixth argument has, which no open has, where an open is repeated to stop. It is no secret: who has
-/// it there is only slower.
+/// What that register has when an open, which has no sixth argument, is repeated so that it stops. It need not be secret:
+/// an open that has it by chance or by intention is only slower.
 pub const STOP_MARK: u64 = 0x7374_6f70_6f70_656e;
 
 /// Makes the program.

@@ -21,7 +21,7 @@ use super::question;
 use super::shared::Shared;
 use super::steady::is_steady;
 use super::sys::{self, Interrupter, Notification, TraceeMemory};
-use super::syscalls::{self, Args, Interpretation, Refusable, Sysno};
+use super::syscalls::{self, Args, Interpretation, Refusable};
 
 /// A notification that is not answered yet. Dropping it continues the syscall unless it is to fail, so that happens
 /// exactly once.
@@ -143,15 +143,12 @@ impl<'a, O: Observer> Server<'a, O> {
 
     /// Whether nobody can change what the arguments of a call point to; none where no rule may refuse it.
     fn is_steady(&self, caller: Caller, number: u64, arguments: &Args) -> Option<bool> {
-        let row = Sysno::from_register(number).and_then(syscalls::row)?;
-        let refusable = self.refusable.filter(|refusable| row.may_be_refused(*refusable))?;
-        let maps =
-            if self.shared.has_several_writers(caller.tgid) { None } else { self.shared.maps(caller.tgid) };
-        let pointers = row.pinned(arguments, refusable);
-        Some(maps.is_some_and(|maps| is_steady(&maps, caller.tid, arguments, &pointers)))
+        let (row, refusable) = syscalls::row_of(number).zip(self.refusable)?;
+        let pinned = || row.pinned(arguments, refusable);
+        row.may_be_refused(refusable).then(|| is_steady(self.shared, caller, arguments, &pinned()))
     }
 
-    /// Serves a notification; if that panics, the syscall continues all the same.
+    /// Serves a notification. If that panics, the syscall continues all the same, unless rules may refuse it.
     fn guarded(&mut self, unanswered: Unanswered<'a>, since: Option<Instant>) {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(unanswered, since))) {
             failed(self.observer, &*panic);
@@ -193,18 +190,18 @@ impl<'a, O: Observer> Server<'a, O> {
             }
         };
         unanswered.fails_with = None;
-        if matches!(decision, Decision::Postpone) && !overdue {
-            self.postponed.push(unanswered, since);
-            self.note_postponing();
-            return;
-        }
         match decision {
+            Decision::Postpone | Decision::PostponeBehind(_) if !overdue => {
+                self.postponed.push(unanswered, since);
+                self.note_postponing();
+                return;
+            }
             Decision::Refuse(errno) => {
                 unanswered.fails_with = Some(errno);
                 return;
             }
             Decision::Stop => {
-                // It fails in vain, and stops before it returns to the command.
+                // The command does not see the error: the thread stops first, and repeats the call.
                 self.shared.set_interruptible(tid, None);
                 self.shared.repeat(tid);
                 self.interrupter.lock().unwrap_or_else(PoisonError::into_inner).interrupt(tid);

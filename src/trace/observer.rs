@@ -34,7 +34,7 @@ pub struct SyscallEntry<'a> {
     pub waiting: Waiting,
 }
 
-/// How a syscall waits at its entry.
+/// How a syscall waits for the decision about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waiting {
     /// In a ptrace-stop. What its arguments point to stays as it is, if rules may refuse it.
@@ -44,6 +44,13 @@ pub enum Waiting {
         /// Whether nobody can change what its arguments point to, which is asked only if rules may refuse it.
         steady: bool,
     },
+}
+
+impl Waiting {
+    /// Whether it waits for the answer to a notification.
+    pub fn is_notified(self) -> bool {
+        matches!(self, Waiting::Notified { .. })
+    }
 }
 
 /// The number of an error (errno(3)).
@@ -67,8 +74,8 @@ pub enum Decision<P> {
     /// It stays at its entry until another one has ended, and is then decoded and decided again from the
     /// start. For one that is overdue this means [`Decision::Continue`].
     Postpone,
-    /// The same. This thread runs, and has to stop once so that it is certain that its read-only call is over
-    /// ([`Observer::read_only_call_is_over`]).
+    /// The same, until the read-only call of this thread is over. The thread runs, and nobody knows whether still in that
+    /// call: it is made to stop once, and then [`Observer::read_only_call_is_over`] is told.
     PostponeBehind(Tid),
 }
 
@@ -84,7 +91,7 @@ pub trait Observer {
     /// A syscall whose result was awaited has ended: its result, -errno if it failed, none if its thread died
     /// in it.
     fn on_result(&self, caller: Caller, pending: Self::Pending, result: Option<i64>);
-    /// The last read-only syscall of a thread is over, which had to be certain.
+    /// The last read-only syscall of a thread is over: told of those that others are postponed behind.
     fn read_only_call_is_over(&self, caller: Caller) {
         let _ = caller;
     }

@@ -25,7 +25,7 @@ use smallvec::SmallVec;
 use super::memory::{Fault, Memory as _, PATH_MAX, RemoteAddr};
 use super::observer::{Caller, Errno};
 use super::sys::{Puppet, SYS_MSEAL, SharedMapping, Stopped, Tid, TraceeMemory, arch};
-use super::syscalls::{self, Args, Dirfd, Pinned, Refusable, Sysno};
+use super::syscalls::{self, Args, Dirfd, Pinned, Refusable};
 
 /// How many calls may be in flight in the processes that share a mapping.
 const SLOTS: usize = 1024;
@@ -78,13 +78,9 @@ impl Pins {
     /// Gives a process the mapping that it needs, instead of the call at whose entry its only thread is; that makes the
     /// call again.
     pub fn map(&mut self, tracee: &Stopped, process: Tid) -> io::Result<()> {
-        let mapped = Image::map_in(tracee);
-        let (image, result) = match mapped {
-            Ok(image) => (Some(Rc::new(image)), Ok(())),
-            Err(error) => (None, Err(error)),
-        };
-        self.images.insert(process, image);
-        result
+        let mapped = Image::map_in(tracee).map(Rc::new);
+        self.images.insert(process, mapped.as_ref().ok().cloned());
+        mapped.map(drop)
     }
 
     /// Notes that a process has the mapping of its creator; fails if it has not, which the creator may have asked for
@@ -133,7 +129,7 @@ impl Pins {
         if !shares && image.is_none() && shares_from_now_on(caller.tid, number, arguments) {
             return Err(Unpinned::Unmapped);
         }
-        let Some(row) = Sysno::from_register(number).and_then(syscalls::row) else { return Ok(None) };
+        let Some(row) = syscalls::row_of(number) else { return Ok(None) };
         if !row.applies(arguments) {
             return Ok(None);
         }
@@ -160,8 +156,8 @@ impl Pins {
     }
 }
 
-/// Whether the kernel, or who has the descriptor, may change the memory of a process after this call, while that runs on
-/// or waits (io_submit(2), UFFDIO_MOVE).
+/// Whether after this call the memory of its process may be changed at any time, by the kernel (io_submit(2)) or by
+/// whoever has the descriptor (UFFDIO_MOVE, ioctl_userfaultfd(2)).
 pub(super) fn changes_memory(number: u64) -> bool {
     matches!(libc::c_long::try_from(number), Ok(libc::SYS_io_setup | libc::SYS_userfaultfd))
 }
@@ -169,17 +165,9 @@ pub(super) fn changes_memory(number: u64) -> bool {
 /// Whether a call creates something that can change the caller's memory, or what its descriptors stand for, while the
 /// caller runs on.
 fn shares_from_now_on(caller: Tid, number: u64, arguments: &Args) -> bool {
-    let flags = match libc::c_long::try_from(number) {
-        _ if changes_memory(number) => return true,
-        Ok(libc::SYS_clone) => arguments[0],
-        Ok(libc::SYS_clone3) => {
-            let mut flags = [0; 1];
-            let read = TraceeMemory(caller).read_words(RemoteAddr(arguments[0]), &mut flags);
-            read.map_or(0, |()| flags[0])
-        }
-        _ => return false,
-    };
-    flags & u64::from(syscalls::CLONE_SHARES) != 0 && flags & u64::from(libc::CLONE_VFORK.unsigned_abs()) == 0
+    let flags = syscalls::creation_flags(number, arguments, &TraceeMemory(caller));
+    let has = |flags_of: u32| flags & u64::from(flags_of) != 0;
+    changes_memory(number) || has(syscalls::CLONE_SHARES) && !has(libc::CLONE_VFORK.unsigned_abs())
 }
 
 /// Why the arguments of a call can't be copied.

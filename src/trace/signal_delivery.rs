@@ -15,7 +15,7 @@ use super::observer::Caller;
 use super::proc_status::ProcStatus;
 use super::shared::Shared;
 use super::sys::{self, Stopped, Tid, TraceeMemory, arch};
-use super::syscalls::{self, Args, SyscallRow, Sysno};
+use super::syscalls::{self, Args, SyscallRow};
 use super::wait_status::End;
 
 /// The signals whose default action is a core dump (signal(7)).
@@ -169,7 +169,7 @@ pub(super) fn restart_interrupted<P>(tracee: &Stopped, shared: &Shared<P>) {
         return;
     }
     let (number, arguments) = (registers.number(), registers.arguments());
-    let Some(row) = Sysno::from_register(number).and_then(syscalls::row) else { return };
+    let Some(row) = syscalls::row_of(number) else { return };
     let tid = tracee.tid();
     if row.is_read_only(&arguments)
         && (!shared.is_interruptible(tid, &(number, arguments))

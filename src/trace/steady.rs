@@ -1,14 +1,18 @@
 //! Whether only a caller itself can change what the arguments of its call point to: then nothing changes while it waits
 //! for a decision.
 //!
-//! Memory of a mapping that is private and shows no file is only the caller's, if that is the only thread of its
-//! memory. In a private mapping of a file, a page shows what the file has until it is written to: it is written to here,
-//! with what it has. Neighbour: `pins.rs` copies what is not steady.
+//! Nobody else can, if no other thread has the caller's memory, and the mapping is private and shows no file. A private
+//! mapping of a file shows each change of the file until the process writes to the page; so this writes to the page the
+//! byte that is there. Neighbour: `pins.rs` copies what is not steady.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::memory::{Memory, PATH_MAX, RemoteAddr};
+use super::observer::Caller;
+use super::shared::Shared;
 use super::sys::{Maps, Tid, TraceeMemory};
 use super::syscalls::{Args, Pinned};
 
@@ -22,41 +26,49 @@ struct Extent {
     is_path: bool,
 }
 
-/// Whether only the caller, which is the only thread of its memory and is at the entry of a call, can change what these
-/// arguments point to from now on. False also where the kernel does not tell.
-pub fn is_steady(maps: &Maps, caller: Tid, arguments: &Args, pointers: &[Pinned]) -> bool {
-    let memory = TraceeMemory(caller);
-    pointers.iter().all(|pointer| {
-        let extents = extents(&memory, arguments, *pointer);
-        extents.is_some_and(|extents| {
-            let named = extents.iter().flatten().filter(|extent| extent.start != 0);
-            named.into_iter().all(|extent| is_own(maps, &memory, extent).unwrap_or(false))
+/// Whether only the caller, which is at the entry of a call, can change what these arguments point to from now on. False also
+/// where the kernel does not tell.
+pub fn is_steady<P>(shared: &Shared<P>, caller: Caller, arguments: &Args, pointers: &[Pinned]) -> bool {
+    if shared.has_several_writers(caller.tgid) {
+        return false;
+    }
+    let memory = TraceeMemory(caller.tid);
+    shared.maps(caller.tgid).is_some_and(|maps| {
+        pointers.iter().all(|pointer| {
+            let extents = extents(&memory, arguments, *pointer).unwrap_or_default();
+            !extents.is_empty()
+                && extents.iter().all(|extent| is_own(&maps, &memory, extent).unwrap_or(false))
         })
     })
 }
 
 /// What an argument points to; none where that can't be read.
-fn extents(memory: &TraceeMemory, arguments: &Args, pointer: Pinned) -> Option<[Option<Extent>; 2]> {
+fn extents(memory: &TraceeMemory, arguments: &Args, pointer: Pinned) -> Option<SmallVec<[Extent; 2]>> {
     let at = |register: u8| arguments[usize::from(register)];
-    let bytes = |register, length| Some(Extent { start: at(register), length, is_path: false });
-    let path = |register| Some(Extent { start: at(register), length: PATH_MAX as u64, is_path: true });
+    let bytes = |register, length| Extent { start: at(register), length, is_path: false };
+    let path = |register| Extent { start: at(register), length: PATH_MAX as u64, is_path: true };
     Some(match pointer {
-        Pinned::Path { path: register, .. } => [path(register), None],
-        Pinned::Bytes { address, length } => [bytes(address, length), None],
-        Pinned::OpenHow { path: register, how, size, .. } => [path(register), bytes(how, at(size))],
+        Pinned::Path { path: register, .. } => smallvec![path(register)],
+        Pinned::Bytes { address, length } => smallvec![bytes(address, length)],
+        Pinned::OpenHow { path: register, how, size, .. } => {
+            smallvec![path(register), bytes(how, at(size))]
+        }
         Pinned::Message { address } => {
             const MESSAGE: u64 = 56;
             let mut words = [0; 2];
             memory.read_words(RemoteAddr(at(address)), &mut words).ok()?;
             let [start, length] = words;
-            let name = Extent { start, length: length & 0xffff_ffff, is_path: false };
-            [bytes(address, MESSAGE), Some(name)]
+            smallvec![bytes(address, MESSAGE), Extent { start, length: length & 0xffff_ffff, is_path: false }]
         }
     })
 }
 
-/// Whether an extent lies in memory that nobody else can change; none where that is not known.
+/// Whether an extent lies in memory that nobody else can change; none where that is not known. A null pointer points to
+/// nothing.
 fn is_own(maps: &Maps, memory: &TraceeMemory, extent: &Extent) -> Option<bool> {
+    if extent.start == 0 {
+        return Some(true);
+    }
     let mut at = extent.start;
     let mut end = at.checked_add(extent.length)?;
     let mut is_measured = !extent.is_path;
@@ -79,7 +91,7 @@ fn is_own(maps: &Maps, memory: &TraceeMemory, extent: &Extent) -> Option<bool> {
     Some(true)
 }
 
-/// Gives the process pages of its own in a private mapping of a file, by writing to each what it has.
+/// Gives the process pages of its own in a private mapping of a file, by writing to each a byte that is there.
 fn unshare_pages(process: Tid, start: u64, end: u64) -> Option<()> {
     let memory = OpenOptions::new().read(true).write(true).open(format!("/proc/{process}/mem")).ok()?;
     let mut at = start;

@@ -24,7 +24,7 @@ mod table;
 mod tests;
 
 pub use args::{Args, Sysno};
-pub use custom::CLONE_SHARES;
+pub use custom::{CLONE_SHARES, creation_flags};
 pub use decode::{Interpretation, decode, interpret};
 pub use decoded::{
     Access, Accesses, Asked, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, SocketOperation, SocketUse,
@@ -33,12 +33,11 @@ pub use decoded::{
 pub(crate) use numbers::index;
 pub use numbers::{Index, LAST, NONE, Numbers, is_known, number};
 pub use open_flags::OpenFlags;
-/// Whether a number is of a call that opens a path, whose flags are in a register.
-pub fn is_open(number: u64) -> bool {
-    let row = Sysno::from_register(number).and_then(row);
-    row.is_some_and(|row| matches!(row.read_only(), ReadOnly::Unless { .. }))
-}
-
 pub use row::{Condition, Pinned, ReadOnly, Refusable, SyscallRow};
 pub use socket::may_wait_for_peer;
 pub use table::{SENDMSG, all_rows, find as row, rows};
+
+/// The row of a number in a register, if it has one.
+pub fn row_of(number: u64) -> Option<&'static SyscallRow> {
+    Sysno::from_register(number).and_then(row)
+}

@@ -17,7 +17,7 @@ use super::asks;
 use super::descriptors;
 use super::filter::{self, Interception};
 use super::foreign_filter::{self, ChangedProgram};
-use super::memory::{Memory as _, RemoteAddr};
+use super::memory::RemoteAddr;
 use super::nested_tracers::NestedTracers;
 use super::observer::{Caller, Decision, Errno, Observer, SyscallEntry, Waiting, failed, gap};
 use super::pins::{self, PinnedArguments, Pins, Slot, Unpinned};
@@ -85,8 +85,8 @@ pub struct Tracer<'a, O: Observer> {
     tracees: Tracees<O::Pending>,
     /// The arguments of each thread in which we have changed some; they are restored at the thread's next stop.
     changed: HashMap<Tid, ChangedArguments, RandomState>,
-    /// The register in which each thread has the mark by which the filter stops its open, with what was in it. The kernel runs the
-    /// filter again after the stop, so the mark stays until the open ends.
+    /// The threads whose open has the mark by which the filter stops it, with what was in that register. The mark stays
+    /// until the open ends, since the kernel runs the filter again after the stop (seccomp(2), SECCOMP_RET_TRACE).
     marked: HashMap<Tid, u64, RandomState>,
     /// The seccomp program of each thread in which we have changed it; it is restored at the same stop.
     changed_programs: HashMap<Tid, ChangedProgram, RandomState>,
@@ -279,7 +279,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
     fn add(&mut self, tid: Tid, tgid: Tid, announced: bool) {
         if self.tracees.add(tid, tgid, announced) {
             self.shared.add(tid, tgid);
-            self.has_several_writers(tgid, true);
+            self.note_several_writers(tgid, true);
             // Its leader may end, and then the creator runs on.
             if let Some(lender) = self.tracees.lender(tgid) {
                 self.share_memory(lender);
@@ -291,7 +291,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
     /// same time.
     fn share_memory(&mut self, process: Tid) {
         for sharing in self.tracees.share_memory(process) {
-            self.has_several_writers(sharing, true);
+            self.note_several_writers(sharing, true);
             if let Some(pins) = &mut self.pins {
                 pins.share(process, sharing);
             }
@@ -299,7 +299,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
     }
 
     /// Tells the others whether several threads can write the memory of a process.
-    fn has_several_writers(&self, process: Tid, has: bool) {
+    fn note_several_writers(&self, process: Tid, has: bool) {
         self.observer.shares_memory(process, has);
         self.shared.set_several_writers(process, has);
     }
@@ -565,10 +565,8 @@ impl<'a, O: Observer> Tracer<'a, O> {
         if let Err(error) = pins.map(tracee, process)
             && error.raw_os_error() != Some(libc::ESRCH)
         {
-            gap(
-                self.observer,
-                &format!("calls of process {process} fail, since they can't be judged: {error}"),
-            );
+            let what = format!("calls of process {process} fail, since they can't be judged: {error}");
+            gap(self.observer, &what);
         }
     }
 
@@ -583,10 +581,8 @@ impl<'a, O: Observer> Tracer<'a, O> {
         match &self.pins {
             Some(pins) if abi == arch::AUDIT_ARCH => {
                 let shares = self.tracees.has_several_writers(caller.tgid);
-                pins.pin(caller, number, arguments, shares, |pointers| {
-                    let maps = self.shared.maps(caller.tgid);
-                    maps.is_some_and(|maps| is_steady(&maps, caller.tid, arguments, pointers))
-                })
+                let is_steady = |pointers: &[_]| is_steady(self.shared, caller, arguments, pointers);
+                pins.pin(caller, number, arguments, shares, is_steady)
             }
             _ => Ok(None),
         }
@@ -680,8 +676,11 @@ impl<'a, O: Observer> Tracer<'a, O> {
 
     /// Makes a thread stop that runs, so that its last read-only call is known to be over.
     fn hurry(&mut self, thread: Tid) {
-        if self.tracees.contains(thread) && !std::mem::replace(&mut self.tracees.get(thread).is_hurried, true)
-        {
+        if !self.tracees.contains(thread) {
+            return;
+        }
+        let was_hurried = std::mem::replace(&mut self.tracees.get(thread).is_hurried, true);
+        if !was_hurried {
             let _ = sys::interrupt(thread);
         }
     }
@@ -718,7 +717,10 @@ impl<'a, O: Observer> Tracer<'a, O> {
         self.add(child, child, true);
         self.observer.started(child, creator);
         self.pin_created(creator, child);
-        let flags = clone_flags(tracee);
+        let flags = tracee.registers().map_or(0, |registers| {
+            let (number, arguments) = (registers.number(), registers.arguments());
+            syscalls::creation_flags(number, &arguments, &TraceeMemory(tracee.tid()))
+        });
         let has = |flag: libc::c_int| flags & u64::from(flag.unsigned_abs()) != 0;
         if has(libc::CLONE_FS) {
             self.observer.share_working_directory(creator, child);
@@ -815,7 +817,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             self.shared.forget_memory(tid);
             self.observer.ended(tid, end);
         } else if is_leader_alone {
-            self.has_several_writers(tgid, self.tracees.shares_memory(tgid));
+            self.note_several_writers(tgid, self.tracees.shares_memory(tgid));
         }
     }
 
@@ -847,23 +849,6 @@ const NO_SUCH_SYSCALL: Errno = Errno(libc::ENOSYS);
 /// Skips the syscall at whose entry a tracee is: it fails with `errno`.
 fn skip(tracee: &Stopped, Errno(errno): Errno) {
     let _ = tracee.skip(i64::from(-errno));
-}
-
-/// The flags of the current syscall of a tracee, which creates a process (clone(2)).
-fn clone_flags(tracee: &Stopped) -> u64 {
-    let Ok(registers) = tracee.registers() else { return 0 };
-    let (number, [first, ..]) = (registers.number(), registers.arguments());
-    match libc::c_long::try_from(number) {
-        _ if Some(number) == arch::VFORK => u64::from(libc::CLONE_VM.unsigned_abs()),
-        Ok(libc::SYS_clone) => first,
-        Ok(libc::SYS_clone3) => {
-            // The first field of struct clone_args.
-            let mut flags = [0; 1];
-            let read = TraceeMemory(tracee.tid()).read_words(RemoteAddr(first), &mut flags);
-            read.map_or(0, |()| flags[0])
-        }
-        _ => 0,
-    }
 }
 
 /// Whether `tid` is a thread of `process`, by the kernel's own list.

@@ -73,21 +73,20 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Which calls rules may refuse, if any may.
+    /// Which calls rules may refuse, if any may. Asks the kernel.
     pub fn refusable(&self) -> Option<Refusable> {
         let policy = &self.enforced.as_ref()?.policy;
         Some(Refusable {
             reads: policy.judges(PathUseKind::Read),
             addresses: policy.judges_addresses(),
-            // In a session, one recorder does not know of the opens that another waits for.
+            // In a session, a recorder does not know which opens of another's processes are not over.
             by_notification: self.session.is_none() && Maps::can_be_asked(),
         })
     }
 
-    /// The same, if their arguments can be copied, so that what was judged is what the kernel uses.
-    pub fn pinned(&self) -> Option<Refusable> {
-        self.refusable()
-            .filter(|_| self.enforced.as_ref().is_some_and(|rules| rules.manifest.limits.is_empty()))
+    /// Whether the arguments of calls can be copied, so that what was judged is what the kernel uses.
+    pub fn can_pin(&self) -> bool {
+        self.enforced.as_ref().is_some_and(|rules| rules.manifest.limits.is_empty())
     }
 }
 

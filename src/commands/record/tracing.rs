@@ -208,6 +208,7 @@ where
 {
     let mut launched = launching.installed().map_err(refused)?;
     let shared = Arc::new(Shared::new().map_err(denied("start the recording: eventfd"))?);
+    let refusable = setup.refusable();
     if let Some(listener) = launched.listener.take() {
         // The front keeps it open, too: without any holder the kernel fails waiting calls with ENOSYS.
         channel.send_with(&ToFront::Launched, Some(listener.as_fd()));
@@ -217,7 +218,7 @@ where
         let wanted =
             setup.options.answering_threads.map_or_else(notifications::default_threads, NonZeroUsize::get);
         for number in 0..wanted {
-            let (answering, refusable) = (Arc::clone(&answering), setup.refusable());
+            let answering = Arc::clone(&answering);
             // It may wait for another call when this process ends, and ends with it.
             let started = std::thread::Builder::new().name("notifications".into()).spawn(move || {
                 let (listener, shared, interrupter, observer) = &*answering;
@@ -235,7 +236,7 @@ where
     released();
     let watched = setup.recall.as_ref().map(|recall| recall.numbers());
     let tracer = Tracer::new(launched.command, launched.interception, &shared, &**observer);
-    let tracer = tracer.pin(setup.pinned());
+    let tracer = tracer.pin(refusable.filter(|_| setup.can_pin()));
     match &watched {
         Some(descriptors) => tracer.watch(descriptors).run(),
         None => tracer.run(),

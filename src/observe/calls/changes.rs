@@ -29,7 +29,9 @@ use crate::snapshot::{BlobOmitted, NetworkAddress, WarningKind};
 use crate::trace::observer::{Caller, Decision, Errno, SyscallEntry};
 use crate::trace::proc_status::Activity;
 use crate::trace::sys::Tid;
-use crate::trace::syscalls::{self, Access, DecodedSyscall, Effect, OpenFlags, SocketOperation, Special};
+use crate::trace::syscalls::{
+    self, Access, DecodedSyscall, Effect, OpenFlags, SocketOperation, Special, SyscallRow,
+};
 
 /// What is kept of a call from its entry to its result.
 #[derive(Debug)]
@@ -126,7 +128,7 @@ enum Judgement {
 impl Recording {
     /// How a call with this footprint is postponed, if it has to wait for another one.
     pub fn postponed_behind_others(&mut self, footprint: &Footprint) -> Option<Decision<Pending>> {
-        /// For so long a thread may run after an open before it is made to stop.
+        /// How long a thread may run after an open before it is made to stop.
         const PATIENCE: Duration = Duration::from_millis(2);
         let in_flight = &mut self.ledger.in_flight;
         if !in_flight.conflicts(footprint) {
@@ -135,7 +137,8 @@ impl Recording {
         let mut running = None;
         for (thread, since) in in_flight.unseen_in_the_way(footprint) {
             match Activity::of(thread) {
-                Activity::Waits(Some(number)) if syscalls::is_open(number) => {}
+                Activity::Waits(Some(number))
+                    if syscalls::row_of(number).is_some_and(SyscallRow::is_open) => {}
                 Activity::Waits(_) | Activity::Gone => in_flight.end_unseen(thread),
                 Activity::Runs if since.elapsed() >= PATIENCE => running = Some(thread),
                 Activity::Runs => {}

@@ -16,7 +16,7 @@ use crate::observe::ledger::ids::{NameId, ProcessId};
 use crate::observe::ledger::in_flight::{Footprint, PathChanges};
 use crate::observe::lookups::{Known, LookupPlace};
 use crate::observe::mounts::{ObjectId, View};
-use crate::observe::processes::{OwnProgram, Rights};
+use crate::observe::processes::Rights;
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve::view::{self, Unseen};
 use crate::observe::resolve::{self, Resolved, Unresolved};
@@ -49,8 +49,8 @@ enum Unmade {
 
 /// A call that no rule forbids.
 struct Enforced {
-    /// What it walks, if nobody may change that before the call is made.
-    awaited: Option<Footprint>,
+    /// What it walks, if nobody may change that until the call has been made.
+    walked: Option<Footprint>,
     /// Where each of its accesses leads.
     places: SmallVec<[Result<Resolved, Unseen>; 2]>,
 }
@@ -154,18 +154,16 @@ impl Recording {
         if !call.decoded.sockets.is_empty() {
             self.use_sockets(caller, process, call.decoded);
         }
-        let awaited = enforced.and_then(|enforced| enforced.awaited);
-        if let (Waiting::Notified { .. }, Some(_)) = (call.waiting, opening(call.decoded))
-            && let Some(footprint) = awaited
-        {
-            self.ledger.in_flight.begin_unseen(caller.tid, footprint);
-            Decision::Continue
-        } else if let Some(mut enforced) = awaited {
+        if let Some(mut walked) = enforced.and_then(|enforced| enforced.walked) {
+            if call.waiting.is_notified() {
+                self.ledger.in_flight.begin_unseen(caller.tid, walked);
+                return Decision::Continue;
+            }
             // Nobody waits for an open that may wait for something outside.
             if may_wait && reads {
-                enforced = Footprint::default();
+                walked = Footprint::default();
             }
-            let id = self.ledger.in_flight.begin(enforced, false);
+            let id = self.ledger.in_flight.begin(walked, false);
             let opens = reads && traits.shares_paths();
             let open = opening(call.decoded);
             Decision::AwaitResult(Pending::of_read_only_call(call.name, id, opens, open))
@@ -199,18 +197,12 @@ impl Recording {
             return Ok(None);
         }
         let view = self.view_of(caller);
-        let mut located = SmallVec::<[Located<'_>; 2]>::new();
-        for access in &call.decoded.accesses {
-            let place = match self.lookup_place(caller, view.as_ref(), access, start.take()) {
-                Some(place) => self.locate_from(caller, view.as_deref(), &place, access.follow),
-                None => self.locate(caller, access),
-            };
-            located.push((access, place));
-        }
-        if opens
-            && matches!(call.waiting, Waiting::Notified { .. })
-            && !located.iter().all(|(access, place)| self.is_plain(access, place))
-        {
+        let locate = |access| {
+            let place = self.lookup_place(caller, view.as_ref(), access, start.take());
+            (access, self.locate_read_only(caller, view.as_deref(), access, place.as_ref()))
+        };
+        let located: SmallVec<[Located<'_>; 2]> = call.decoded.accesses.iter().map(locate).collect();
+        if call.waiting.is_notified() && !located.iter().all(|(access, place)| self.is_plain(access, place)) {
             return Err(Unmade::ToStop);
         }
         let Announcement { footprint, doubtful, .. } = self.announcement(caller, &located);
@@ -223,15 +215,15 @@ impl Recording {
         match self.enforce(caller, call, &located) {
             Some(errno) => Err(Unmade::Refused(errno)),
             None => {
-                let awaited = (opens || !footprint.walked.is_empty()).then_some(footprint);
+                let walked = (opens || !footprint.walked.is_empty()).then_some(footprint);
                 let places = located.into_iter().map(|(_, place)| place).collect();
-                Ok(Some(Enforced { awaited, places }))
+                Ok(Some(Enforced { walked, places }))
             }
         }
     }
 
-    /// Whether a call that rules may refuse waits for the answer to a notification, and has to stop instead: because what
-    /// it points to can be changed, or because what it does is known by its result alone.
+    /// Whether an open that rules may refuse waits for the answer to a notification and has to stop instead: somebody may
+    /// change what its arguments point to, or only the kernel knows what it may open.
     fn has_to_stop(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
         let Waiting::Notified { steady } = call.waiting else { return false };
         let judges = self.enforcer.as_ref().is_some_and(|enforcer| enforcer.judges(PathUseKind::Read));
@@ -241,7 +233,6 @@ impl Recording {
             && (!steady
                 || traits.rights != Rights::Ours
                 || traits.shares_paths()
-                || traits.own_program != OwnProgram::No
                 || self.view_of(caller).is_some())
     }
 
@@ -268,13 +259,12 @@ impl Recording {
         {
             return refused;
         }
-        let awaited =
-            self.enforce_read_only(caller, call, None).map(|enforced| enforced.and_then(|one| one.awaited));
-        match awaited {
+        let enforced = self.enforce_read_only(caller, call, None);
+        match enforced.map(|enforced| enforced.and_then(|enforced| enforced.walked)) {
             Ok(None) => Decision::Continue,
-            Ok(Some(_)) if matches!(call.waiting, Waiting::Notified { .. }) => Decision::Stop,
-            Ok(Some(footprint)) => {
-                let id = self.ledger.in_flight.begin(footprint, false);
+            Ok(Some(_)) if call.waiting.is_notified() => Decision::Stop,
+            Ok(Some(walked)) => {
+                let id = self.ledger.in_flight.begin(walked, false);
                 Decision::AwaitResult(Pending::of_read_only_call(call.name, id, false, opening(call.decoded)))
             }
             Err(unmade) => unmade.into(),
@@ -331,6 +321,20 @@ impl Recording {
         })
     }
 
+    /// Where a read-only access leads; its place in the cache of lookups knows where its path starts.
+    fn locate_read_only(
+        &mut self,
+        caller: Caller,
+        view: Option<&View>,
+        access: &Access,
+        place: Option<&LookupPlace<'_>>,
+    ) -> Result<Resolved, Unseen> {
+        match place {
+            Some(place) => self.locate_from(caller, view, place, access.follow),
+            None => self.locate(caller, access),
+        }
+    }
+
     /// Whether a read-only call may wait for something outside, as far as its paths tell.
     fn reads_may_wait(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
         call.decoded.accesses.iter().any(|access| match self.locate(caller, access) {
@@ -341,8 +345,8 @@ impl Recording {
 
     /// Judges a read-only access at its entry.
     ///
-    /// Where its path starts, or leads, may be known. What it walks is added to `footprint` where another thread may rewrite its
-    /// path.
+    /// Where its path starts and where it leads may be known already. What it walks is added to `footprint` where
+    /// another thread may rewrite its path.
     fn use_read_only(
         &mut self,
         caller: Caller,
@@ -382,11 +386,8 @@ impl Recording {
             }
             return Use::Judged;
         }
-        let located = match (located, &place) {
-            (Some(located), _) => located,
-            (None, Some(place)) => self.locate_from(caller, view.as_deref(), place, access.follow),
-            (None, None) => self.locate(caller, access),
-        };
+        let located =
+            located.unwrap_or_else(|| self.locate_read_only(caller, view.as_deref(), access, place.as_ref()));
         let resolved = match located {
             Ok(resolved) => resolved,
             Err(unseen) if !overdue && self.is_doubtful(caller, access, &unseen) => return Use::Conflicts,

@@ -1,12 +1,12 @@
 //! Whether the content of a file makes it a secret.
 
-use std::io::{self, Write};
+use std::io::{self, Read as _, Write};
 use std::sync::LazyLock;
 
 use gix::bstr::{ByteSlice as _, Finder};
 
 use super::words::mask_text;
-use crate::fs::open_regular;
+use crate::fs::{lstat, open_regular};
 
 /// A file that has a secret in it because of its content is not longer, unless its name says more.
 pub const LIMIT: u64 = 64 << 10;
@@ -95,18 +95,20 @@ pub fn has_sign(content: impl io::Read, sign: ContentSign) -> io::Result<bool> {
 /// Whether the file that is at a path now has such a sign. If it can't be read, that is so of a file whose name says that it
 /// may.
 pub fn may_have_sign(path: &[u8], sign: ContentSign) -> bool {
-    let is_named_so = sign != ContentSign::Key;
-    let has = || {
-        let file = open_regular(path)?;
-        let is_read = is_named_so || file.metadata()?.len() <= LIMIT;
-        if is_read { has_sign(file, sign) } else { Ok(false) }
-    };
-    has().unwrap_or(is_named_so)
+    match sign {
+        ContentSign::Key => {
+            let stat = lstat(path).ok().flatten();
+            stat.is_some_and(|stat| may_have_key(path, stat.st_size.cast_unsigned()))
+        }
+        ContentSign::KeyMarker | ContentSign::MaskedValue => {
+            open_regular(path).and_then(|file| has_sign(file, sign)).unwrap_or(true)
+        }
+    }
 }
 
 /// Whether the regular file at a path, of this size, has a private key. If it can't be read, it has none.
 pub fn may_have_key(path: &[u8], size: u64) -> bool {
-    /// No key is shorter than the words before it.
+    /// Every key is longer than the words with which it begins.
     const SHORTEST: u64 = 16;
     let Some(room) = usize::try_from(size).ok().filter(|_| (SHORTEST..=LIMIT).contains(&size)) else {
         return false;
@@ -115,7 +117,9 @@ pub fn may_have_key(path: &[u8], size: u64) -> bool {
     let mut bytes = vec![0; room + 1];
     match rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut bytes[..])) {
         // It has grown since.
-        Ok(count) if count > room => may_have_sign(path, ContentSign::Key),
+        Ok(count) if count > room => {
+            has_sign(bytes.as_slice().chain(file), ContentSign::Key).unwrap_or(false)
+        }
         Ok(count) => has_key(&bytes[..count]),
         Err(_) => false,
     }

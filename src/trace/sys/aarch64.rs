@@ -90,13 +90,6 @@ impl Registers {
         self.general.pc
     }
 
-    /// Whether the thread runs 64-bit code.
-    pub fn is_native(&self) -> bool {
-        /// PSR_MODE32_BIT
-        const MODE32: u64 = 0x10;
-        self.general.pstate & MODE32 == 0
-    }
-
     /// The same, about to make a system call with the instruction at an address.
     #[must_use]
     pub fn calling(&self, instruction: u64, number: u64, arguments: [u64; 6]) -> Registers {

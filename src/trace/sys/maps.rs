@@ -40,9 +40,6 @@ struct Query {
     build_id: u64,
 }
 
-/// _IOWR('f', 17, struct procmap_query).
-static QUERY: libc::Ioctl = 0xc068_6611;
-
 impl Maps {
     /// Those that a process has now.
     pub fn of(process: Tid) -> io::Result<Maps> {
@@ -51,13 +48,15 @@ impl Maps {
 
     /// Whether the kernel tells of single mappings.
     pub fn can_be_asked() -> bool {
-        let here = &raw const QUERY as u64;
+        let here = (Maps::can_be_asked as fn() -> bool as usize) as u64;
         Maps::of(Tid(std::process::id().cast_signed())).is_ok_and(|maps| maps.at(here).is_ok())
     }
 
     /// The mapping at an address. ENOENT: there is none; ENOTTY: the kernel does not know the request; ESRCH: the
     /// process has executed another program.
     pub fn at(&self, address: u64) -> io::Result<Mapping> {
+        /// _IOWR('f', 17, struct procmap_query).
+        const QUERY: libc::Ioctl = 0xc068_6611;
         const SHARED: u64 = 0x08;
         let mut query = Query { size: size_of::<Query>() as u64, address, ..Query::default() };
         // SAFETY: the kernel reads and writes one procmap_query there.

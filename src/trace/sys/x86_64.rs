@@ -87,13 +87,6 @@ impl Registers {
         self.0.rip
     }
 
-    /// Whether the thread runs 64-bit code.
-    pub fn is_native(&self) -> bool {
-        /// The segment of 64-bit code (__USER_CS).
-        const CODE: u64 = 0x33;
-        self.0.cs == CODE
-    }
-
     /// The same, about to make a system call with the instruction at an address.
     #[must_use]
     pub fn calling(&self, instruction: u64, number: u64, arguments: [u64; 6]) -> Registers {

@@ -6,6 +6,7 @@ use super::decoded::{Access, Asked, DecodedSyscall, Dirfd, Effect, FileRef, Reso
 use super::open_flags::OpenFlags;
 use super::row::Condition;
 use crate::trace::memory::{Fault, Memory, RemoteAddr};
+use crate::trace::sys::arch;
 
 type Decoding = Result<(), Fault>;
 
@@ -34,6 +35,20 @@ pub(super) fn clone3(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSysc
         decoded.special = clone_flags(low_half(u64::from_ne_bytes(flags)), true);
     }
     Ok(())
+}
+
+/// The flags with which a call creates a process or thread (clone(2)); none, if it creates nothing.
+pub fn creation_flags(number: u64, args: &Args, memory: &dyn Memory) -> u64 {
+    let vfork = (libc::CLONE_VM | libc::CLONE_VFORK).unsigned_abs();
+    match libc::c_long::try_from(number) {
+        _ if Some(number) == arch::VFORK => vfork.into(),
+        Ok(libc::SYS_clone) => args[0],
+        Ok(libc::SYS_clone3) => {
+            let mut flags = [0];
+            memory.read_words(address(args, 0), &mut flags).map_or(0, |()| flags[0])
+        }
+        _ => 0,
+    }
 }
 
 fn clone_flags(flags: u32, clone3: bool) -> Option<Special> {

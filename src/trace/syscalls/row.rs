@@ -106,6 +106,11 @@ impl SyscallRow {
         read_only
     }
 
+    /// Whether the syscall opens a path, with flags in a register that tell whether only for reading.
+    pub fn is_open(&self) -> bool {
+        matches!(self.read_only(), ReadOnly::Unless { .. })
+    }
+
     /// Whether the syscall waits at its entry for a decision that may be a refusal, though it is read-only.
     pub fn may_be_refused(&self, refusable: Refusable) -> bool {
         let may_be = |operand: &Operand| match (operand.named_by, operand.act) {
