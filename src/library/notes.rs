@@ -116,11 +116,14 @@ fn make_old(file: &File, path: &Path) -> io::Result<bool> {
     if flock(file, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Ok(false);
     }
-    let (opened, named) = (file.metadata()?, fs::symlink_metadata(path)?);
-    if (opened.dev(), opened.ino()) != (named.dev(), named.ino()) {
-        return Ok(false);
+    let opened = file.metadata()?;
+    match fs::symlink_metadata(path) {
+        Ok(named) if (named.dev(), named.ino()) == (opened.dev(), opened.ino()) => {
+            fs::rename(path, old(path)).map(|()| true)
+        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        Ok(_) | Err(_) => Ok(false),
     }
-    fs::rename(path, old(path)).map(|()| true)
 }
 
 /// The notes in a file, and the old ones; what is no note is passed over.
@@ -335,6 +338,18 @@ mod tests {
         let session = |line: &str, now| session_of(&read_about(path, line.as_bytes()), at(now));
         assert_eq!(session("a", 50).as_deref(), Some("s"));
         assert_eq!([session("a", 90), session("b", 50), session("c", 50)], [None, None, None]);
+    }
+
+    #[test]
+    fn notes_that_another_process_has_made_old_are_left_to_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = &directory.path().join(NOTES);
+        let file = File::create(path).unwrap();
+        assert!(make_old(&file, path).unwrap());
+        assert!(!make_old(&file, path).unwrap(), "it has no name now");
+        fs::write(path, "new").unwrap();
+        assert!(!make_old(&file, path).unwrap(), "another file has its name");
+        assert_eq!(fs::read(path).unwrap(), b"new");
     }
 
     #[test]
