@@ -39,7 +39,7 @@ const fn of(name: &'static str, needs: &'static str, reset: &'static str, script
     Workload { name, reset, script, needs }
 }
 
-const WORKLOADS: [Workload; 18] = [
+const WORKLOADS: [Workload; 19] = [
     of("start-up (true)", "sh", ":", "exec true"),
     of("200,000 stats of one path", "sh", ":", "exec ./stats 200000 Makefile"),
     of("600 short processes", "seq", ":", "for i in $(seq 600); do /bin/true; done"),
@@ -58,6 +58,12 @@ const WORKLOADS: [Workload; 18] = [
     of("make -j8, 33 C files", "make", "rm -f c/*.o c/lib.a", "exec make -s -C c -j8"),
     of("8 searches at once", "seq", ":", "for i in $(seq 8); do grep -r no-such-word small & done; wait"),
     of("cat of 5,000 untracked files", "sh", ":", "cat small/* > /dev/null"),
+    of(
+        "5,000 files read by a process with threads",
+        "node",
+        ":",
+        "exec node -e 'const f = require(\"fs\"); for (const n of f.readdirSync(\"small\")) f.readFileSync(\"small/\" + n)'",
+    ),
     of("cp -r of 5,000 files", "sh", "rm -rf copy", "exec cp -r small copy"),
     of("rm -rf of 5,000 files", "sh", "rm -rf copy; cp -r small copy", "exec rm -rf copy"),
     of("1 GiB read", "sh", ":", "exec cat big > /dev/null"),

@@ -33,6 +33,7 @@ mod symlinks;
 pub mod syscalls;
 mod system_directories;
 mod terminal;
+mod threads;
 mod transparency;
 mod views;
 

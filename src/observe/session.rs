@@ -909,6 +909,7 @@ fn route(
         }
         Decision::Refuse(errno) => Decision::Refuse(errno),
         Decision::Stop => Decision::Stop,
+        Decision::Opened(file) => Decision::Opened(file),
         Decision::Postpone => Decision::Postpone,
         Decision::PostponeBehind(thread) => Decision::PostponeBehind(thread),
     }

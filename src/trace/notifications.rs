@@ -23,20 +23,36 @@ use super::steady::is_steady;
 use super::sys::{self, Interrupter, Notification, TraceeMemory};
 use super::syscalls::{self, Args, Interpretation, Refusable};
 
-/// A notification that is not answered yet. Dropping it continues the syscall unless it is to fail, so that happens
-/// exactly once.
+/// What becomes of a syscall whose notification is answered.
+enum Answer {
+    /// The kernel executes it.
+    Continue,
+    /// It fails.
+    Fail(Errno),
+    /// It returns a descriptor of this file.
+    Opened { file: OwnedFd, close_on_exec: bool },
+}
+
+/// A notification that is not answered yet: dropping it gives the answer, so that happens exactly once.
 struct Unanswered<'a> {
     listener: &'a OwnedFd,
     notification: Notification,
-    fails_with: Option<Errno>,
+    answer: Answer,
 }
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
         let (listener, id) = (self.listener.as_fd(), self.notification.id);
-        match self.fails_with {
-            None => sys::continue_notification(listener, id),
-            Some(Errno(errno)) => sys::fail_notification(listener, id, errno),
+        let opened = match std::mem::replace(&mut self.answer, Answer::Continue) {
+            Answer::Continue => return sys::continue_notification(listener, id),
+            Answer::Fail(Errno(errno)) => return sys::fail_notification(listener, id, errno),
+            Answer::Opened { file, close_on_exec } => {
+                sys::return_descriptor(listener, id, file, close_on_exec)
+            }
+        };
+        // ENOENT: it was killed.
+        if let Err(error) = opened {
+            sys::fail_notification(listener, id, error.raw_os_error().unwrap_or(libc::EIO));
         }
     }
 }
@@ -88,8 +104,13 @@ impl<'a, O: Observer> Server<'a, O> {
             match sys::receive_notification(listener.as_fd()) {
                 Ok(notification) => {
                     let Notification { arch, number, arguments, .. } = notification;
-                    let fails_with = question::answer(arch, number, &arguments);
-                    self.guarded(Unanswered { listener, notification, fails_with }, None);
+                    match question::answer(arch, number, &arguments) {
+                        Some(errno) => sys::fail_notification(listener.as_fd(), notification.id, errno.0),
+                        None => {
+                            let answer = Answer::Continue;
+                            self.guarded(Unanswered { listener, notification, answer }, None);
+                        }
+                    }
                 }
                 // The syscall was interrupted before its notification was received, or the last process is
                 // gone.
@@ -157,12 +178,10 @@ impl<'a, O: Observer> Server<'a, O> {
 
     /// Continues or postpones a syscall, which was first postponed at `since`.
     fn serve(&mut self, mut unanswered: Unanswered<'a>, since: Option<Instant>) {
-        if unanswered.fails_with.is_some() {
-            return;
-        }
         let Notification { id, tid, arch, number, arguments } = unanswered.notification;
         let memory = TraceeMemory(tid);
         let caller = self.shared.caller(tid);
+        let open = plain_open(number, &arguments);
         // First, since this may decide which content of a file a page has.
         let steady = self.is_steady(caller, number, &arguments);
         let interpretation = syscalls::interpret(arch, number, &arguments, &memory);
@@ -172,7 +191,9 @@ impl<'a, O: Observer> Server<'a, O> {
         }
         let overdue = postponed::is_overdue(since);
         // What was not decided, because of a bug of ours, is not made.
-        unanswered.fails_with = steady.map(|_| Errno(libc::EACCES));
+        if steady.is_some() {
+            unanswered.answer = Answer::Fail(Errno(libc::EACCES));
+        }
         let decision = match interpretation {
             // What fails as it is now may be made to succeed.
             Interpretation::Irrelevant | Interpretation::Unreadable(_) if steady == Some(false) => {
@@ -184,12 +205,12 @@ impl<'a, O: Observer> Server<'a, O> {
                 Decision::MayWait
             }
             Interpretation::Relevant(name, decoded) => {
-                let waiting = Waiting::Notified { steady: steady == Some(true) };
+                let waiting = Waiting::Notified { steady: steady == Some(true), openable: open.is_some() };
                 let entry = SyscallEntry { decoded: &decoded, name, memory, overdue, waiting };
                 self.observer.on_entry(caller, &entry)
             }
         };
-        unanswered.fails_with = None;
+        unanswered.answer = Answer::Continue;
         match decision {
             Decision::Postpone | Decision::PostponeBehind(_) if !overdue => {
                 self.postponed.push(unanswered, since);
@@ -197,7 +218,13 @@ impl<'a, O: Observer> Server<'a, O> {
                 return;
             }
             Decision::Refuse(errno) => {
-                unanswered.fails_with = Some(errno);
+                unanswered.answer = Answer::Fail(errno);
+                return;
+            }
+            Decision::Opened(file) => {
+                self.shared.set_interruptible(tid, None);
+                let close_on_exec = open.is_some_and(|open| open.close_on_exec);
+                unanswered.answer = Answer::Opened { file, close_on_exec };
                 return;
             }
             Decision::Stop => {
@@ -205,7 +232,7 @@ impl<'a, O: Observer> Server<'a, O> {
                 self.shared.set_interruptible(tid, None);
                 self.shared.repeat(tid);
                 self.interrupter.lock().unwrap_or_else(PoisonError::into_inner).interrupt(tid);
-                unanswered.fails_with = Some(Errno(libc::ENOSYS));
+                unanswered.answer = Answer::Fail(Errno(libc::ENOSYS));
                 return;
             }
             _ => {}
@@ -225,4 +252,23 @@ impl<'a, O: Observer> Server<'a, O> {
             }
         }
     }
+}
+
+/// What [`Decision::Opened`] has to know of an open beside its path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct PlainOpen {
+    close_on_exec: bool,
+}
+
+/// Whether a call is an open whose flags say nothing but what [`OpenFlags`](syscalls::OpenFlags) keeps, and whether the
+/// descriptor is closed at an exec.
+fn plain_open(number: u64, arguments: &Args) -> Option<PlainOpen> {
+    const PLAIN: i32 = libc::O_DIRECTORY
+        | libc::O_NOFOLLOW
+        | libc::O_NONBLOCK
+        | libc::O_NOCTTY
+        | libc::O_CLOEXEC
+        | sys::arch::O_LARGEFILE;
+    let flags = syscalls::row_of(number)?.open_flags(arguments)?.cast_signed();
+    (flags & !PLAIN == 0).then_some(PlainOpen { close_on_exec: flags & libc::O_CLOEXEC != 0 })
 }

@@ -3,6 +3,7 @@
 //! Neighbours: `tracer.rs` and `notifications.rs` call it, each from its own thread.
 
 use std::any::Any;
+use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::asks::Ask;
@@ -43,6 +44,8 @@ pub enum Waiting {
     Notified {
         /// Whether nobody can change what its arguments point to, which is asked only if rules may refuse it.
         steady: bool,
+        /// Whether it is an open for reading that may be answered with [`Decision::Opened`].
+        openable: bool,
     },
 }
 
@@ -69,6 +72,8 @@ pub enum Decision<P> {
     AwaitResult(P),
     /// It is skipped and fails with this error.
     Refuse(Errno),
+    /// It is not made, and returns a descriptor of this file, which was opened as it asks for.
+    Opened(OwnedFd),
     /// One that waits for the answer to a notification is made to stop, and decided there.
     Stop,
     /// It stays at its entry until another one has ended, and is then decoded and decided again from the

@@ -36,7 +36,7 @@ pub use puppet::Puppet;
 pub use seccomp::{
     Notification, continue_notification, fail_notification, has_no_tracee, install_filter,
     install_filter_with_listener, is_notification_valid, notification_sizes_known, receive_notification,
-    send_with_pass, wake_on_one_cpu,
+    return_descriptor, send_with_pass, wake_on_one_cpu,
 };
 pub use signals::{
     ReceivedSignal, SignalMask, default_disposition, ignore_stops_of_children, is_ignored, signal_descriptor,

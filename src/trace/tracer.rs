@@ -644,7 +644,11 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 self.hurry(thread);
                 return ControlFlow::Break(());
             }
-            Decision::Continue | Decision::MayWait | Decision::Postpone | Decision::Stop => {}
+            Decision::Continue
+            | Decision::MayWait
+            | Decision::Postpone
+            | Decision::Stop
+            | Decision::Opened(_) => {}
             Decision::AwaitResult(pending) => {
                 let thread = self.tracees.get(tid);
                 thread.in_syscall = true;

@@ -3,9 +3,10 @@
 //! Neighbours: `lookups.rs` remembers what a path came to, `changes.rs` judges by the result where it is
 //! wanted.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use smallvec::SmallVec;
 
 use super::changes::{Announcement, Located, Pending};
@@ -24,6 +25,15 @@ use crate::policy::PathUseKind;
 use crate::snapshot::{Look, Operation, Operations};
 use crate::trace::observer::{Caller, Decision, Errno, SyscallEntry, Waiting};
 use crate::trace::syscalls::{Access, Effect, FileRef, Special};
+
+/// What an open must come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expected {
+    /// There is nothing.
+    Nothing,
+    /// The file or directory with these device and inode numbers.
+    File(u64, u64),
+}
 
 /// What the judgement of a read-only access has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,7 +122,8 @@ impl Recording {
         call: &SyscallEntry<'_>,
         mut start: Option<StartDirectory>,
     ) -> Decision<Pending> {
-        if self.has_to_stop(caller, call) {
+        let opens_here = self.may_open_here(caller, call);
+        if !opens_here && self.has_to_stop(caller, call) {
             return Decision::Stop;
         }
         let traits = self.processes.traits(caller.tgid);
@@ -133,7 +144,13 @@ impl Recording {
             Ok(enforced) => enforced,
             Err(unmade) => return unmade.into(),
         };
-        let mut places = enforced.as_mut().map(|enforced| std::mem::take(&mut enforced.places).into_iter());
+        let mut places = enforced.as_mut().map(|enforced| std::mem::take(&mut enforced.places));
+        let mut expected = None;
+        if opens_here && let [access] = call.decoded.accesses.as_slice() {
+            let places = places.get_or_insert_with(|| SmallVec::from_iter([self.locate(caller, access)]));
+            expected = places.first().and_then(|place| self.expected_at(access, place));
+        }
+        let mut places = places.map(SmallVec::into_iter);
         let mut may_wait = false;
         let mut footprint = Footprint::default();
         for access in &call.decoded.accesses {
@@ -153,6 +170,16 @@ impl Recording {
         }
         if !call.decoded.sockets.is_empty() {
             self.use_sockets(caller, process, call.decoded);
+        }
+        if opens_here {
+            let opened =
+                expected.and_then(|expected| open_here(caller, call.decoded.accesses.first()?, expected));
+            match opened {
+                Some(Ok(file)) => return Decision::Opened(file),
+                Some(Err(errno)) => return Decision::Refuse(errno),
+                None if enforced.is_some() => return Decision::Stop,
+                None => {}
+            }
         }
         if let Some(mut walked) = enforced.and_then(|enforced| enforced.walked) {
             if call.waiting.is_notified() {
@@ -225,15 +252,45 @@ impl Recording {
     /// Whether an open that rules may refuse waits for the answer to a notification and has to stop instead: somebody may
     /// change what its arguments point to, or only the kernel knows what it may open.
     fn has_to_stop(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
-        let Waiting::Notified { steady } = call.waiting else { return false };
-        let judges = self.enforcer.as_ref().is_some_and(|enforcer| enforcer.judges(PathUseKind::Read));
+        let Waiting::Notified { steady, .. } = call.waiting else { return false };
         let traits = self.processes.traits(caller.tgid);
-        judges
+        self.judges_reads()
             && opening(call.decoded).is_some()
             && (!steady
                 || traits.rights != Rights::Ours
                 || traits.shares_paths()
                 || self.view_of(caller).is_some())
+    }
+
+    fn judges_reads(&self) -> bool {
+        self.enforcer.as_ref().is_some_and(|enforcer| enforcer.judges(PathUseKind::Read))
+    }
+
+    /// Whether an open for reading may be made here, for its caller, since somebody else may change what its path is
+    /// before the kernel reads it, and what it may open is what we may.
+    fn may_open_here(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
+        let Waiting::Notified { steady, openable: true } = call.waiting else { return false };
+        let traits = self.processes.traits(caller.tgid);
+        let opens = matches!(opening(call.decoded), Some(open) if open.read && open.is_read_only());
+        opens
+            && (traits.shares_paths() || !steady && self.judges_reads())
+            && traits.rights == Rights::Ours
+            && self.view_of(caller).is_none()
+    }
+
+    /// What an open that is made here must come to; none if it can't be made here.
+    ///
+    /// What procfs shows depends on who opens it.
+    fn expected_at(&mut self, access: &Access, place: &Result<Resolved, Unseen>) -> Option<Expected> {
+        if !self.is_plain(access, place) {
+            return None;
+        }
+        match &place.as_ref().ok()?.stat {
+            None => Some(Expected::Nothing),
+            Some(stat) => ((resolve::is_regular(stat) || resolve::is_directory(stat))
+                && !resolve::is_on_procfs(stat))
+            .then_some(Expected::File(stat.st_dev, stat.st_ino)),
+        }
     }
 
     /// Whether a place of an open is what it is until somebody in the tree changes a name: nothing on the way is a link
@@ -508,4 +565,27 @@ fn is_ordinary_and_private(unseen: &Unseen) -> bool {
     stat.is_none_or(|stat| {
         resolve::is_regular(stat) || resolve::is_directory(stat) || resolve::is_symlink(stat)
     })
+}
+
+/// Makes an open for reading for its caller, whose paths mean to it what they mean to us; none if that comes to anything
+/// but what is expected, or would have to wait.
+fn open_here(caller: Caller, access: &Access, expected: Expected) -> Option<Result<OwnedFd, Errno>> {
+    let (FileRef::Path { dirfd, path }, Effect::Open(open)) = (&access.file, access.effect) else {
+        return None;
+    };
+    let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
+    flags.set(OFlags::DIRECTORY, open.directory);
+    flags.set(OFlags::NOFOLLOW, !access.follow);
+    let opened = rustix::fs::open(view::path_from_here(caller, *dirfd, path), flags, Mode::empty());
+    match (opened, expected) {
+        (Ok(file), Expected::File(device, inode)) => {
+            let stat = rustix::fs::fstat(&file).ok()?;
+            if !open.nonblocking {
+                rustix::fs::fcntl_setfl(&file, OFlags::empty()).ok()?;
+            }
+            ((stat.st_dev, stat.st_ino) == (device, inode)).then_some(Ok(file))
+        }
+        (Err(rustix::io::Errno::NOENT), Expected::Nothing) => Some(Err(Errno(libc::ENOENT))),
+        _ => None,
+    }
 }

@@ -75,6 +75,17 @@ fn link_of(dirfd: Dirfd) -> Cow<'static, str> {
     }
 }
 
+/// A path of a thread whose root and mounts are ours, as we can open it.
+pub fn path_from_here(caller: Caller, dirfd: Dirfd, path: &[u8]) -> Vec<u8> {
+    if path.starts_with(b"/") {
+        return path.to_vec();
+    }
+    let mut absolute = proc_link(caller, &link_of(dirfd));
+    absolute.push(b'/');
+    absolute.extend(path);
+    absolute
+}
+
 /// The directory that relative paths of `dirfd` start at, by its name from our own root.
 fn base_of(resolver: &Resolver, caller: Caller, dirfd: Dirfd) -> Result<Vec<u8>, Unresolved> {
     let what = link_of(dirfd);

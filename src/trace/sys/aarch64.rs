@@ -14,6 +14,9 @@ pub const AUDIT_ARCH: u32 = 0xc000_00b7;
 /// No bit of a number marks a call of another ABI: those of 32 bits have an architecture of their own.
 pub const FOREIGN_BIT: u32 = 0;
 
+/// O_LARGEFILE as the kernel knows it: for libc it is 0 here.
+pub const O_LARGEFILE: i32 = 0o400_000;
+
 /// There is no vfork(2): clone(2) has its flags.
 pub const VFORK: Option<u64> = None;
 

@@ -142,16 +142,42 @@ pub fn is_notification_valid(listener: BorrowedFd<'_>, id: u64) -> bool {
 
 /// Lets the kernel execute the syscall (SECCOMP_USER_NOTIF_FLAG_CONTINUE). A dead thread needs no answer.
 pub fn continue_notification(listener: BorrowedFd<'_>, id: u64) {
-    answer_notification(listener, id, 0, u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).unwrap_or(1));
+    let flags = u32::try_from(libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE).unwrap_or(1);
+    answer_notification(listener, libc::seccomp_notif_resp { id, val: 0, error: 0, flags });
 }
 
 /// Has the syscall fail with this errno, without being executed.
 pub fn fail_notification(listener: BorrowedFd<'_>, id: u64, errno: i32) {
-    answer_notification(listener, id, -errno, 0);
+    answer_notification(listener, libc::seccomp_notif_resp { id, val: 0, error: -errno, flags: 0 });
 }
 
-fn answer_notification(listener: BorrowedFd<'_>, id: u64, error: i32, flags: u32) {
-    let answer = libc::seccomp_notif_resp { id, val: 0, error, flags };
+/// Has the syscall return a duplicate of `file`, without being executed (SECCOMP_IOCTL_NOTIF_ADDFD, Linux 5.9).
+///
+/// `file` is closed before the caller runs on: what its last close ends (flock(2), leases) must not wait for us. EMFILE
+/// if the caller has as many descriptors as it may.
+pub fn return_descriptor(
+    listener: BorrowedFd<'_>,
+    id: u64,
+    file: OwnedFd,
+    close_on_exec: bool,
+) -> io::Result<()> {
+    let request = libc::seccomp_notif_addfd {
+        id,
+        flags: 0,
+        srcfd: file.as_raw_fd().cast_unsigned(),
+        newfd: 0,
+        newfd_flags: if close_on_exec { libc::O_CLOEXEC.cast_unsigned() } else { 0 },
+    };
+    // SAFETY: the kernel reads one seccomp_notif_addfd.
+    let number = check(unsafe {
+        libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ADDFD, &raw const request)
+    })?;
+    drop(file);
+    answer_notification(listener, libc::seccomp_notif_resp { id, val: number, error: 0, flags: 0 });
+    Ok(())
+}
+
+fn answer_notification(listener: BorrowedFd<'_>, answer: libc::seccomp_notif_resp) {
     // SAFETY: the kernel reads one seccomp_notif_resp.
     unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer) };
 }

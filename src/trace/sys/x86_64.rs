@@ -14,6 +14,9 @@ pub const AUDIT_ARCH: u32 = 0xc000_003e;
 /// The bit of a number that marks a call of another ABI, x32.
 pub const FOREIGN_BIT: u32 = 0x4000_0000;
 
+/// O_LARGEFILE as the kernel knows it: for libc it is 0 here.
+pub const O_LARGEFILE: i32 = 0o100_000;
+
 /// vfork(2).
 pub const VFORK: Option<u64> = Some(libc::SYS_vfork.cast_unsigned());
 

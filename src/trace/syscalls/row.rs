@@ -111,6 +111,14 @@ impl SyscallRow {
         matches!(self.read_only(), ReadOnly::Unless { .. })
     }
 
+    /// The flags of the syscall, if it opens a path with flags in a register.
+    pub fn open_flags(&self, args: &Args) -> Option<u32> {
+        match self.read_only() {
+            ReadOnly::Unless { arg, .. } => Some(low(args, arg)),
+            ReadOnly::Always | ReadOnly::Never => None,
+        }
+    }
+
     /// Whether the syscall waits at its entry for a decision that may be a refusal, though it is read-only.
     pub fn may_be_refused(&self, refusable: Refusable) -> bool {
         let may_be = |operand: &Operand| match (operand.named_by, operand.act) {
