@@ -40,8 +40,8 @@ pub struct Actions {
     pub read_only: u32,
     /// Whether calls matter that do so only where a recording may be recalled: rows of that kind, and [`asks`].
     pub for_recall: bool,
-    /// Which read-only ones rules may refuse. These are treated like calls that are not read-only, but for opens that are
-    /// judged by notification: they stop only with [`STOP_MARK`].
+    /// Which read-only ones rules may refuse. These are treated like calls that are not read-only, but for opens: they stop
+    /// only with [`STOP_MARK`].
     pub refusable: Option<Refusable>,
 }
 
@@ -61,8 +61,7 @@ impl Actions {
 
     /// Whether a read-only call stops only with the mark.
     fn heeds_mark(self, row: &SyscallRow) -> bool {
-        let may_be = |refusable: Refusable| refusable.by_notification && row.may_be_refused(refusable);
-        self.refusable.is_some_and(may_be) && row.is_open()
+        self.refusable.is_some_and(|refusable| row.may_be_refused(refusable)) && row.is_open()
     }
 }
 
@@ -413,17 +412,16 @@ mod tests {
     #[test]
     fn the_program_returns_what_the_table_says() {
         let for_recall = Actions { for_recall: true, ..Actions::NOTIFICATIONS };
-        let refusable = |reads, addresses, by_notification| Actions {
-            refusable: Some(Refusable { reads, addresses, by_notification }),
+        let refusable = |reads, addresses| Actions {
+            refusable: Some(Refusable { reads, addresses, unseen_ends: false }),
             ..Actions::NOTIFICATIONS
         };
         let all = [
             Actions::STOPS,
             Actions::NOTIFICATIONS,
             for_recall,
-            refusable(true, false, false),
-            refusable(true, false, true),
-            refusable(false, true, true),
+            refusable(true, false),
+            refusable(false, true),
         ];
         for actions in all {
             let program = program(actions, PASS, &[]);

@@ -165,8 +165,8 @@ impl<'a, O: Observer> Server<'a, O> {
     /// Whether nobody can change what the arguments of a call point to; none where no rule may refuse it.
     fn is_steady(&self, caller: Caller, number: u64, arguments: &Args) -> Option<bool> {
         let (row, refusable) = syscalls::row_of(number).zip(self.refusable)?;
-        let pinned = || row.pinned(arguments, refusable);
-        row.may_be_refused(refusable).then(|| is_steady(self.shared, caller, arguments, &pinned()))
+        let is_steady = || is_steady(self.shared, caller, arguments, &row.pinned(arguments, refusable));
+        row.may_be_refused(refusable).then(|| refusable.unseen_ends && is_steady())
     }
 
     /// Serves a notification. If that panics, the syscall continues all the same, unless rules may refuse it.

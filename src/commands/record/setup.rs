@@ -80,7 +80,7 @@ impl Setup {
             reads: policy.judges(PathUseKind::Read),
             addresses: policy.judges_addresses(),
             // In a session, a recorder does not know which opens of another's processes are not over.
-            by_notification: self.session.is_none() && Maps::can_be_asked(),
+            unseen_ends: self.session.is_none() && Maps::can_be_asked(),
         })
     }
 

@@ -3,7 +3,6 @@
 //! Neighbours: `lookups.rs` remembers what a path came to, `changes.rs` judges by the result where it is
 //! wanted.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
@@ -148,7 +147,7 @@ impl Recording {
         let mut expected = None;
         if opens_here && let [access] = call.decoded.accesses.as_slice() {
             let places = places.get_or_insert_with(|| SmallVec::from_iter([self.locate(caller, access)]));
-            expected = places.first().and_then(|place| self.expected_at(access, place));
+            expected = self.expected_at(access, &places[0]);
         }
         let mut places = places.map(SmallVec::into_iter);
         let mut may_wait = false;
@@ -172,11 +171,8 @@ impl Recording {
             self.use_sockets(caller, process, call.decoded);
         }
         if opens_here {
-            let opened =
-                expected.and_then(|expected| open_here(caller, call.decoded.accesses.first()?, expected));
-            match opened {
-                Some(Ok(file)) => return Decision::Opened(file),
-                Some(Err(errno)) => return Decision::Refuse(errno),
+            match expected.and_then(|expected| open_here(caller, call, expected)) {
+                Some(opened) => return opened,
                 None if enforced.is_some() => return Decision::Stop,
                 None => {}
             }
@@ -316,16 +312,22 @@ impl Recording {
         {
             return refused;
         }
-        let enforced = self.enforce_read_only(caller, call, None);
-        match enforced.map(|enforced| enforced.and_then(|enforced| enforced.walked)) {
-            Ok(None) => Decision::Continue,
-            Ok(Some(_)) if call.waiting.is_notified() => Decision::Stop,
-            Ok(Some(walked)) => {
-                let id = self.ledger.in_flight.begin(walked, false);
-                Decision::AwaitResult(Pending::of_read_only_call(call.name, id, false, opening(call.decoded)))
-            }
-            Err(unmade) => unmade.into(),
+        let opens_here = self.may_open_here(caller, call);
+        let enforced = match self.enforce_read_only(caller, call, None) {
+            Ok(enforced) => enforced,
+            Err(unmade) => return unmade.into(),
+        };
+        let Some(Enforced { walked: Some(walked), places }) = enforced else { return Decision::Continue };
+        if call.waiting.is_notified() {
+            let expected = match (call.decoded.accesses.as_slice(), places.as_slice()) {
+                ([access], [place]) if opens_here => self.expected_at(access, place),
+                _ => None,
+            };
+            let opened = expected.and_then(|expected| open_here(caller, call, expected));
+            return opened.unwrap_or(Decision::Stop);
         }
+        let id = self.ledger.in_flight.begin(walked, false);
+        Decision::AwaitResult(Pending::of_read_only_call(call.name, id, false, opening(call.decoded)))
     }
 
     /// Whether a thread with our own rights may be denied what an open for reading asks for.
@@ -569,7 +571,8 @@ fn is_ordinary_and_private(unseen: &Unseen) -> bool {
 
 /// Makes an open for reading for its caller, whose paths mean to it what they mean to us; none if that comes to anything
 /// but what is expected, or would have to wait.
-fn open_here(caller: Caller, access: &Access, expected: Expected) -> Option<Result<OwnedFd, Errno>> {
+fn open_here(caller: Caller, call: &SyscallEntry<'_>, expected: Expected) -> Option<Decision<Pending>> {
+    let access = call.decoded.accesses.first()?;
     let (FileRef::Path { dirfd, path }, Effect::Open(open)) = (&access.file, access.effect) else {
         return None;
     };
@@ -583,9 +586,9 @@ fn open_here(caller: Caller, access: &Access, expected: Expected) -> Option<Resu
             if !open.nonblocking {
                 rustix::fs::fcntl_setfl(&file, OFlags::empty()).ok()?;
             }
-            ((stat.st_dev, stat.st_ino) == (device, inode)).then_some(Ok(file))
+            ((stat.st_dev, stat.st_ino) == (device, inode)).then_some(Decision::Opened(file))
         }
-        (Err(rustix::io::Errno::NOENT), Expected::Nothing) => Some(Err(Errno(libc::ENOENT))),
+        (Err(rustix::io::Errno::NOENT), Expected::Nothing) => Some(Decision::Refuse(Errno(libc::ENOENT))),
         _ => None,
     }
 }

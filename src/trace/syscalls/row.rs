@@ -180,8 +180,9 @@ pub struct Refusable {
     pub reads: bool,
     /// Uses of socket addresses.
     pub addresses: bool,
-    /// Whether an open for reading stops only where it has to, and else waits for the answer to a notification.
-    pub by_notification: bool,
+    /// Whether the kernel may make an open for reading whose arguments nobody can change, though nobody sees when it is
+    /// over.
+    pub unseen_ends: bool,
 }
 
 /// Memory that is copied to where the tree can't change it before a call is judged, by the register that points to it.
