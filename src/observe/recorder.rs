@@ -123,6 +123,7 @@ impl Recorder {
         let enforces = enforced.is_some();
         let mut recording = Recording {
             allow_io_uring,
+            opens_ask_the_tree: false,
             masks_arguments: secrets.is_some(),
             own_programs: own_programs(),
             policy: Policy::new(ignore, own),
@@ -435,6 +436,7 @@ impl Recording {
                 None => Decision::Continue,
             };
         }
+        self.opens_ask_the_tree |= call.name == "fanotify_init";
         let process = self.processes.id(caller.tgid);
         if let Some(special) = call.decoded.special
             && let Some(decision) = self.special(caller, process, call, special)

@@ -38,6 +38,9 @@ use crate::trace::syscalls::{Access, Effect, FileRef};
 pub struct Recording {
     /// Whether io_uring is let through, unseen.
     pub allow_io_uring: bool,
+    /// Whether a process of the tree may be asked before an open is made (fanotify(7)): nothing that it waits for opens
+    /// anything for others.
+    pub opens_ask_the_tree: bool,
     /// Whether secrets in command lines are masked.
     pub masks_arguments: bool,
     /// Our own programs.

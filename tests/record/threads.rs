@@ -1,8 +1,14 @@
 //! Opens of a process with several threads, which the recorder makes for it: the process does not notice it.
 
-use std::process::Command;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::symlink;
+use std::process::{Command, Stdio};
 
-use crate::support::{Place, User, has};
+use nix::unistd::Uid;
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use serde_json::Value;
+
+use crate::support::{BINARY, Place, User, has, json};
 
 /// Says all that a program can ask of what it has opened, in each way of [`WAYS`], while another thread lives.
 const OPENS: &str = r#"
@@ -61,7 +67,7 @@ print("lowest", libc.open(b"f", 0) == directory)
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (40, hard))
 while libc.open(b"f", 0) >= 0: pass
-print("full", errno.errorcode[ctypes.get_errno()], libc.open(b"missing", 0))
+print("full", errno.errorcode[ctypes.get_errno()], libc.open(b"missing", 0), ctypes.get_errno())
 os.closerange(20, 40)
 
 os.mkdir("cwd"); os.chdir("cwd"); os.rmdir("../cwd")
@@ -81,7 +87,7 @@ fn place_of(user: User) -> Place {
     place
 }
 
-fn printed(mut command: Command) -> String {
+fn printed_by(command: &mut Command) -> String {
     let output = command.output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{command:?} {output:?}");
     String::from_utf8(output.stdout).unwrap()
@@ -106,16 +112,153 @@ fn opens_of_a_process_with_threads_are_as_alone() {
         let place = place_of(user);
         let mut alone = place.program("python3");
         alone.arg("opens.py");
-        let alone = printed(alone);
+        let alone = printed_by(&mut alone);
         for (verb, program) in ways {
             let place = place_of(user);
             let mut command = place.command();
             command.args(verb.split(' ')).args(program);
-            let recorded = printed(command);
+            let recorded = printed_by(&mut command);
             for (alone, recorded) in alone.lines().zip(recorded.lines()) {
                 assert_eq!(alone, recorded, "{user:?} {verb} {program:?}");
             }
             assert_eq!(alone.lines().count(), recorded.lines().count(), "{verb} {program:?}");
         }
     }
+}
+
+/// A program whose second thread waits, with `open` of libc.
+fn threaded(script: &str) -> [String; 3] {
+    const BEGIN: &str = "import ctypes, os, sys, threading
+libc = ctypes.CDLL(None, use_errno=True)
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+def content(name):
+    with open(name, 'rb', 0) as file: return file.read(40)
+";
+    ["python3".to_owned(), "-c".to_owned(), format!("{BEGIN}{script}\nsys.stdout.flush(); os._exit(0)")]
+}
+
+/// The files below a place that its manifest says were read, and whether it is complete.
+fn files_read(place: &Place) -> (Vec<String>, bool) {
+    let manifest = json(&place.out.join("manifest.json"));
+    let base = format!("{}/", place.work.display());
+    let read = |record: &&Value| {
+        record["operations"].as_array().unwrap().iter().any(|operation| operation == "read")
+    };
+    let files = manifest["files"].as_array().unwrap().iter().filter(read);
+    let below = files.filter_map(|record| record["path"].as_str()?.strip_prefix(&base));
+    (below.map(str::to_owned).collect(), manifest["complete"].as_bool().unwrap())
+}
+
+#[test]
+fn what_is_opened_through_a_descriptor_that_another_thread_exchanges_is_listed() {
+    if !has("python3") {
+        return;
+    }
+    let place = Place::new();
+    let names: Vec<String> =
+        (0..1000).flat_map(|number| [format!("a/{number}"), format!("b/{number}")]).collect();
+    for name in &names {
+        place.write(name, name);
+    }
+    let script = "
+a, b = os.open('a', 0), os.open('b', 0)
+os.dup2(a, 100)
+is_over = False
+def exchange():
+    while not is_over: os.dup2(b, 100); os.dup2(a, 100)
+other = threading.Thread(target=exchange); other.start()
+for number in range(1000):
+    file = os.open(str(number), 0, dir_fd=100); os.read(file, 1); os.close(file)
+is_over = True; other.join()
+for number in range(1000):
+    for directory in (a, b): os.close(os.open(str(number), 0, dir_fd=directory))";
+    let output = place.recording().args(threaded(script)).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let (read, _) = files_read(&place);
+    let missing: Vec<&String> = names.iter().filter(|name| !read.contains(name)).collect();
+    assert_eq!(missing, [""; 0]);
+}
+
+#[test]
+fn what_is_opened_through_a_symlink_that_is_exchanged_outside_is_listed() {
+    if !has("python3") {
+        return;
+    }
+    let place = Place::new();
+    for name in ["1", "2", "d1/f", "d2/f"] {
+        place.write(name, name);
+    }
+    for (link, target) in [("link", "1"), ("new", "2"), ("d", "d1"), ("e", "d2")] {
+        symlink(target, place.at(link)).unwrap();
+    }
+    let script = "
+for _ in range(3):
+    print(content('link'), content('d/f'), flush=True)
+    sys.stdin.readline()";
+    let mut command = place.recording();
+    command.args(threaded(script)).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut lines = BufReader::new(output).lines();
+    for expected in ["b'1' b'd1/f'", "b'2' b'd2/f'", "b'1' b'd1/f'"] {
+        assert_eq!(lines.next().unwrap().unwrap(), expected);
+        for (one, other) in [("link", "new"), ("d", "e")] {
+            let (one, other) = (place.at(one), place.at(other));
+            renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
+        }
+        input.write_all(b"\n").unwrap();
+    }
+    assert!(child.wait().unwrap().success());
+    let (read, _) = files_read(&place);
+    assert_eq!(read, ["1", "2", "d1/f", "d2/f"]);
+}
+
+#[test]
+fn procfs_shows_a_process_itself_wherever_it_is_mounted() {
+    if !has("python3") || !Uid::effective().is_root() {
+        return;
+    }
+    let place = Place::new();
+    let [program, option, script] = threaded(
+        "print(content('p/self/comm'), content('p/thread-self/comm'), os.readlink('p/self') == str(os.getpid()))
+print(content('p/self/stat').split()[0] == str(os.getpid()).encode(), content('p/self/cwd/f'))",
+    );
+    place.write("f", "f");
+    std::fs::create_dir(place.at("p")).unwrap();
+    let mount = r#"mount -t proc proc p; exec "$0" "$@""#;
+    let printed = |verb: &[&str]| {
+        let mut command = place.program("unshare");
+        printed_by(command.args(["--mount", "sh", "-euc", mount]).arg(BINARY).args(verb))
+    };
+    let run = ["run", "--quiet", "--", &program, &option, &script];
+    assert_eq!(printed(&run), "b'python3\\n' b'python3\\n' True\nTrue b'f'\n");
+    let session = ["session", "--quiet", "--enforce", "--deny-read", "absent", "--", "cat", "p/self/comm"];
+    assert_eq!(printed(&session), "cat\n");
+}
+
+#[test]
+fn an_open_that_the_tree_has_to_permit_waits_for_it_alone() {
+    if !has("python3") || !Uid::effective().is_root() {
+        return;
+    }
+    let script = "
+import struct
+CONTENT, ADD, OPEN_PERMISSION, ON_CHILD, CWD = 4, 1, 0x10000, 0x8000000, -100
+group = libc.fanotify_init(CONTENT, 0)
+libc.fanotify_mark.argtypes = [ctypes.c_int, ctypes.c_uint, ctypes.c_uint64, ctypes.c_int, ctypes.c_char_p]
+if group < 0 or libc.fanotify_mark(group, ADD, OPEN_PERMISSION | ON_CHILD, CWD, b'd') != 0:
+    print(\"b'f' f\"); sys.stdout.flush(); os._exit(0)
+names = []
+def permit():
+    while True:
+        descriptor = struct.unpack('=IBBHQii', os.read(group, 24))[5]
+        names.append(os.path.basename(os.readlink(f'/proc/self/fd/{descriptor}')))
+        os.write(group, struct.pack('=iI', descriptor, 1))
+threading.Thread(target=permit, daemon=True).start()
+print(content('d/f'), *names)";
+    let place = Place::new();
+    place.write("d/f", "f");
+    let mut command = place.command();
+    command.args(["run", "--quiet", "--timeout", "60s", "--"]).args(threaded(script));
+    assert_eq!(printed_by(&mut command), "b'f' f\n");
 }

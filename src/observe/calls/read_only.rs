@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::changes::{Announcement, Located, Pending};
 use super::effects::meaning;
 use super::ways::opening;
-use crate::fs::FileStat;
+use crate::fs::{FileStat, parent_of};
 use crate::observe::ledger::ids::{NameId, ProcessId};
 use crate::observe::ledger::in_flight::{Footprint, PathChanges};
 use crate::observe::lookups::{Known, LookupPlace};
@@ -19,20 +19,11 @@ use crate::observe::mounts::{ObjectId, View};
 use crate::observe::processes::Rights;
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve::view::{self, Unseen};
-use crate::observe::resolve::{self, Resolved, Unresolved};
+use crate::observe::resolve::{self, Crossed, Resolved, Unresolved};
 use crate::policy::PathUseKind;
 use crate::snapshot::{Look, Operation, Operations};
 use crate::trace::observer::{Caller, Decision, Errno, SyscallEntry, Waiting};
 use crate::trace::syscalls::{Access, Effect, FileRef, Special};
-
-/// What an open must come to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Expected {
-    /// There is nothing.
-    Nothing,
-    /// The file or directory with these device and inode numbers.
-    File(u64, u64),
-}
 
 /// What the judgement of a read-only access has come to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,7 +150,7 @@ impl Recording {
                 process,
                 access,
                 (start.take(), place),
-                call.overdue,
+                (call.overdue, opens_here),
                 &mut footprint,
             ) {
                 Use::Judged => {}
@@ -271,22 +262,19 @@ impl Recording {
         opens
             && (traits.shares_paths() || !steady && self.judges_reads())
             && traits.rights == Rights::Ours
+            && !self.opens_ask_the_tree
             && self.view_of(caller).is_none()
     }
 
-    /// What an open that is made here must come to; none if it can't be made here.
+    /// The device and inode number of the file that an open must come to that is made here; none if it can't be made here.
     ///
-    /// What procfs shows depends on who opens it.
-    fn expected_at(&mut self, access: &Access, place: &Result<Resolved, Unseen>) -> Option<Expected> {
-        if !self.is_plain(access, place) {
-            return None;
-        }
-        match &place.as_ref().ok()?.stat {
-            None => Some(Expected::Nothing),
-            Some(stat) => ((resolve::is_regular(stat) || resolve::is_directory(stat))
-                && !resolve::is_on_procfs(stat))
-            .then_some(Expected::File(stat.st_dev, stat.st_ino)),
-        }
+    /// What procfs shows depends on who opens it. What is not there is for the kernel to say: it first looks for a free
+    /// descriptor.
+    fn expected_at(&mut self, access: &Access, place: &Result<Resolved, Unseen>) -> Option<(u64, u64)> {
+        let place = place.as_ref().ok().filter(|_| self.is_plain(access, place))?;
+        let stat = place.stat.filter(|stat| resolve::is_regular(stat) || resolve::is_directory(stat))?;
+        let is_pseudo = self.byte_store.filesystems.is_pseudo(stat.st_dev, &place.path);
+        (!is_pseudo).then_some((stat.st_dev, stat.st_ino))
     }
 
     /// Whether a place of an open is what it is until somebody in the tree changes a name: nothing on the way is a link
@@ -295,12 +283,18 @@ impl Recording {
         match place {
             Ok(place) => {
                 place.overlay.is_none()
-                    && !place.crossed.iter().any(|link| resolve::is_on_procfs(&link.stat))
+                    && !place.crossed.iter().any(|link| self.is_of_kernel(link))
                     && !self.may_wait(access.effect, &place.path, place.stat.as_ref())
             }
             Err(Unseen::Unresolved(Unresolved::NotADirectory(_) | Unresolved::TooLong)) => true,
             Err(_) => false,
         }
+    }
+
+    /// Whether a symlink is on a procfs, wherever that is mounted, or on another filesystem that the kernel makes up.
+    fn is_of_kernel(&mut self, link: &Crossed) -> bool {
+        let directory = parent_of(&link.path).unwrap_or(b"/");
+        self.byte_store.filesystems.is_pseudo(link.stat.st_dev, directory)
     }
 
     /// Decides about a call of which nothing is recorded.
@@ -404,15 +398,15 @@ impl Recording {
 
     /// Judges a read-only access at its entry.
     ///
-    /// Where its path starts and where it leads may be known already. What it walks is added to `footprint` where
-    /// another thread may rewrite its path.
+    /// Where its path starts and where it leads may be known already: `opens_here` if only where it leads now counts, since
+    /// that is opened. What it walks is added to `footprint` where another thread may rewrite its path.
     fn use_read_only(
         &mut self,
         caller: Caller,
         process: ProcessId,
         access: &Access,
         (start, located): (Option<StartDirectory>, Option<Result<Resolved, Unseen>>),
-        overdue: bool,
+        (overdue, opens_here): (bool, bool),
         footprint: &mut Footprint,
     ) -> Use {
         // Its open was the access, and a recording that is not to be recalled notes no more.
@@ -423,8 +417,10 @@ impl Recording {
         let traits = self.processes.traits(caller.tgid);
         let view = self.view_of(caller);
         let place = match traits.rights {
-            Rights::Ours | Rights::MoreThanOurs => self.lookup_place(caller, view.as_ref(), access, start),
-            Rights::Others => None,
+            Rights::Ours | Rights::MoreThanOurs if !opens_here => {
+                self.lookup_place(caller, view.as_ref(), access, start)
+            }
+            _ => None,
         };
         if let Some(place) = &place
             && let Some(known) = self.lookups.find(place, &self.ledger)
@@ -571,7 +567,11 @@ fn is_ordinary_and_private(unseen: &Unseen) -> bool {
 
 /// Makes an open for reading for its caller, whose paths mean to it what they mean to us; none if that comes to anything
 /// but what is expected, or would have to wait.
-fn open_here(caller: Caller, call: &SyscallEntry<'_>, expected: Expected) -> Option<Decision<Pending>> {
+fn open_here(
+    caller: Caller,
+    call: &SyscallEntry<'_>,
+    (device, inode): (u64, u64),
+) -> Option<Decision<Pending>> {
     let access = call.decoded.accesses.first()?;
     let (FileRef::Path { dirfd, path }, Effect::Open(open)) = (&access.file, access.effect) else {
         return None;
@@ -579,16 +579,10 @@ fn open_here(caller: Caller, call: &SyscallEntry<'_>, expected: Expected) -> Opt
     let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK;
     flags.set(OFlags::DIRECTORY, open.directory);
     flags.set(OFlags::NOFOLLOW, !access.follow);
-    let opened = rustix::fs::open(view::path_from_here(caller, *dirfd, path), flags, Mode::empty());
-    match (opened, expected) {
-        (Ok(file), Expected::File(device, inode)) => {
-            let stat = rustix::fs::fstat(&file).ok()?;
-            if !open.nonblocking {
-                rustix::fs::fcntl_setfl(&file, OFlags::empty()).ok()?;
-            }
-            ((stat.st_dev, stat.st_ino) == (device, inode)).then_some(Decision::Opened(file))
-        }
-        (Err(rustix::io::Errno::NOENT), Expected::Nothing) => Some(Decision::Refuse(Errno(libc::ENOENT))),
-        _ => None,
+    let file = rustix::fs::open(view::path_from_here(caller, *dirfd, path), flags, Mode::empty()).ok()?;
+    let stat = rustix::fs::fstat(&file).ok()?;
+    if !open.nonblocking {
+        rustix::fs::fcntl_setfl(&file, OFlags::empty()).ok()?;
     }
+    ((stat.st_dev, stat.st_ino) == (device, inode)).then_some(Decision::Opened(file))
 }
