@@ -23,6 +23,13 @@ pub struct Credentials {
     others: Vec<u8>,
     /// Effective, permitted and inheritable ones.
     capabilities: CapabilitySets,
+    /// The profile of AppArmor or the context of SELinux, if such a module is active.
+    label: Option<Vec<u8>>,
+}
+
+/// The security label of a thread (proc_pid_attr(5)); none if the kernel has no module that gives any.
+fn label_of(tid: Tid) -> Option<Vec<u8>> {
+    std::fs::read(format!("/proc/{tid}/attr/current")).ok()
 }
 
 impl Credentials {
@@ -36,7 +43,8 @@ impl Credentials {
             lines.filter(|line| names.iter().any(|name| line.starts_with(name))).collect::<Vec<_>>().concat()
         });
         others.extend_from_slice(namespace.to_bytes());
-        Some(Credentials { users, others, capabilities: capabilities(Pid::from_raw(tid.0)).ok()? })
+        let capabilities = capabilities(Pid::from_raw(tid.0)).ok()?;
+        Some(Credentials { users, others, capabilities, label: label_of(tid) })
     }
 
     /// What a thread with the credentials of `other` may do with files, where these are ours.
@@ -45,7 +53,9 @@ impl Credentials {
     pub fn compare(&self, other: &Credentials) -> Rights {
         if self == other {
             Rights::Ours
-        } else if self.users == other.users && self.capabilities.effective.is_empty() {
+        } else if (&self.users, &self.label) == (&other.users, &other.label)
+            && self.capabilities.effective.is_empty()
+        {
             Rights::MoreThanOurs
         } else {
             Rights::Others
@@ -58,5 +68,26 @@ impl Credentials {
     /// in 0.3 µs; reading the status takes 13 µs.
     pub fn survive_execve(&self, tid: Tid) -> bool {
         capabilities(Pid::from_raw(tid.0)).is_ok_and(|now| now == self.capabilities)
+            && (self.label.is_none() || self.label == label_of(tid))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::thread::CapabilitySet;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_a_security_module_confines_has_other_rights() {
+        let ours = Credentials::of(Tid(std::process::id().cast_signed())).unwrap();
+        assert_eq!(ours.compare(&ours.clone()), Rights::Ours);
+        let labelled = |label: &str| Credentials { label: Some(label.into()), ..ours.clone() };
+        let none = CapabilitySet::empty();
+        let capabilities = CapabilitySets { effective: none, permitted: none, inheritable: none };
+        let unprivileged = Credentials { capabilities, ..labelled("unconfined") };
+        for ours in [labelled("unconfined"), unprivileged] {
+            assert_eq!(ours.compare(&labelled("man_filter (enforce)")), Rights::Others);
+        }
     }
 }
