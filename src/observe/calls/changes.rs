@@ -22,6 +22,7 @@ use crate::observe::ledger::inodes::{Content, Stat};
 use crate::observe::ledger::protect::Filesystems;
 use crate::observe::mounts::{PendingMountPoint, PrivateId};
 use crate::observe::network;
+use crate::observe::processes::Rights;
 use crate::observe::recording::Recording;
 use crate::observe::resolve::view::Unseen;
 use crate::observe::resolve::{self, Resolved, Unresolved};
@@ -156,6 +157,11 @@ impl Recording {
             return Decision::Continue;
         }
         let located = self.locate_all(caller, call);
+        if located.iter().any(confines_itself)
+            && let Some(traits) = self.processes.traits_mut(caller.tgid)
+        {
+            traits.rights = Rights::Others;
+        }
         if let Some(path) = self.changed_in_library(&located) {
             return self.refuse_library(caller, call.name, &path);
         }
@@ -650,6 +656,18 @@ impl Recording {
     }
 }
 
+/// Whether an access opens for writing the label that a security module gives a process.
+fn confines_itself((access, place): &Located<'_>) -> bool {
+    matches!(access.effect, Effect::Open(open) if open.write)
+        && place.as_ref().is_ok_and(|place| is_security_label(&place.path))
+}
+
+/// Whether a file is the label that a security module gives a process (proc_pid_attr(5)).
+fn is_security_label(path: &[u8]) -> bool {
+    let mut components = path.split(|byte| *byte == b'/').skip(1);
+    components.next() == Some(b"proc") && components.any(|component| component == b"attr")
+}
+
 /// Whether a call changes what is on a private mount, by what it does to a place.
 fn changes_private(effect: Effect, stat: Option<&FileStat>) -> bool {
     let meaning = meaning(effect, stat);
@@ -726,5 +744,18 @@ fn judge(parts: &[Part], result: Option<i64>) -> Judgement {
             };
             if parts.iter().any(differs) { Judgement::Done } else { Judgement::Refused }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_of_security_modules_are_told_from_other_files() {
+        let labels: [&[u8]; 2] = [b"/proc/1/attr/current", b"/proc/1/task/1/attr/apparmor/current"];
+        let others: [&[u8]; 4] = [b"/home/proc/1/attr/current", b"/proc/1/attribute", b"/proc", b"/attr"];
+        assert!(labels.iter().all(|path| is_security_label(path)));
+        assert!(!others.iter().any(|path| is_security_label(path)));
     }
 }

@@ -194,7 +194,7 @@ pub enum Special {
         /// Whether it is [`Special::Namespace`] too.
         namespace: bool,
     },
-    /// setuid family, capset: the caller's rights on files may change.
+    /// setuid family, capset, lsm_set_self_attr: the caller's rights on files may change.
     Credentials,
     /// landlock_restrict_self: the caller's rights on files change.
     Landlock,

@@ -129,6 +129,7 @@ const ROWS: &[SyscallRow] = &[
     row("setfsuid", &[]).special(Special::Credentials),
     row("setfsgid", &[]).special(Special::Credentials),
     row("capset", &[]).special(Special::Credentials),
+    row("lsm_set_self_attr", &[]).special(Special::Credentials),
     // utime(path, times)
     row("utime", &[path(0).does(Effect::Metadata)]),
     // mknod(path, mode, dev)

@@ -616,6 +616,7 @@ fn tracking_calls_matter_by_their_registers() {
     assert_eq!(call("prctl").word(22).word(1).special(), None, "SECCOMP_MODE_STRICT");
     assert_eq!(call("prctl").word(15).word(2).special(), None, "PR_SET_NAME");
     assert_eq!(call("setresuid").special(), Some(Special::Credentials));
+    assert_eq!(call("lsm_set_self_attr").special(), Some(Special::Credentials));
     assert_eq!(call("io_uring_setup").special(), Some(Special::IoUring));
     assert_eq!(call("pidfd_getfd").special(), Some(Special::UnnamedOpen { open: None }));
     assert_eq!(
