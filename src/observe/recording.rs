@@ -38,8 +38,8 @@ use crate::trace::syscalls::{Access, Effect, FileRef};
 pub struct Recording {
     /// Whether io_uring is let through, unseen.
     pub allow_io_uring: bool,
-    /// Whether a process of the tree may be asked before an open is made (fanotify(7)): nothing that it waits for opens
-    /// anything for others.
+    /// Whether a process of the tree may have to permit opens (fanotify(7)). The recorder makes none for others then: that
+    /// process may be waiting for the recorder.
     pub opens_ask_the_tree: bool,
     /// Whether secrets in command lines are masked.
     pub masks_arguments: bool,

@@ -253,8 +253,8 @@ impl Recording {
         self.enforcer.as_ref().is_some_and(|enforcer| enforcer.judges(PathUseKind::Read))
     }
 
-    /// Whether an open for reading may be made here, for its caller, since somebody else may change what its path is
-    /// before the kernel reads it, and what it may open is what we may.
+    /// Whether an open for reading is made here, for its caller: somebody else may change the path before the kernel reads
+    /// it, and the caller's rights, root and mounts are ours.
     fn may_open_here(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
         let Waiting::Notified { steady, openable: true } = call.waiting else { return false };
         let traits = self.processes.traits(caller.tgid);
@@ -266,10 +266,11 @@ impl Recording {
             && self.view_of(caller).is_none()
     }
 
-    /// The device and inode number of the file that an open must come to that is made here; none if it can't be made here.
+    /// The device and inode number of the file that an open must come to if it is made here; none if the kernel has to make
+    /// it.
     ///
-    /// What procfs shows depends on who opens it. What is not there is for the kernel to say: it first looks for a free
-    /// descriptor.
+    /// What procfs shows depends on who opens it. If nothing is there, the kernel may still have another error: it first
+    /// looks for a free descriptor.
     fn expected_at(&mut self, access: &Access, place: &Result<Resolved, Unseen>) -> Option<(u64, u64)> {
         let place = place.as_ref().ok().filter(|_| self.is_plain(access, place))?;
         let stat = place.stat.filter(|stat| resolve::is_regular(stat) || resolve::is_directory(stat))?;
@@ -398,8 +399,8 @@ impl Recording {
 
     /// Judges a read-only access at its entry.
     ///
-    /// Where its path starts and where it leads may be known already: `opens_here` if only where it leads now counts, since
-    /// that is opened. What it walks is added to `footprint` where another thread may rewrite its path.
+    /// Where its path starts and where it leads may be known already. With `opens_here` only where it leads now counts: that
+    /// is what will be opened. What it walks is added to `footprint` where another thread may rewrite its path.
     fn use_read_only(
         &mut self,
         caller: Caller,
@@ -565,8 +566,8 @@ fn is_ordinary_and_private(unseen: &Unseen) -> bool {
     })
 }
 
-/// Makes an open for reading for its caller, whose paths mean to it what they mean to us; none if that comes to anything
-/// but what is expected, or would have to wait.
+/// Makes an open for reading for its caller, to which paths mean what they mean to us; none if it fails, would have to
+/// wait (a lease), or comes to another file than the expected one, given by its device and inode number.
 fn open_here(
     caller: Caller,
     call: &SyscallEntry<'_>,
