@@ -103,6 +103,7 @@ const CREDENTIALS: &[Case] = &[
             "setfsgid",
             "setgroups",
             "capset",
+            "lsm_set_self_attr",
         ],
     )
     .given(|| file("f"))
@@ -112,6 +113,9 @@ const CREDENTIALS: &[Case] = &[
         let mut sets = [0u32; 6];
         ok(sys!(SYS_capget, header.as_mut_ptr(), sets.as_mut_ptr()));
         ok(sys!(SYS_capset, header.as_mut_ptr(), sets.as_mut_ptr()));
+        // No label (Linux 6.8).
+        const LSM_SET_SELF_ATTR: i64 = 460;
+        let _ = sys!(LSM_SET_SELF_ATTR, 0, 0, 0, 0);
         // Only root may, in some namespaces not even root.
         let _ = sys!(SYS_setgroups, 0, 0);
         ok(sys!(SYS_setfsgid, group));

@@ -129,7 +129,6 @@ const ROWS: &[SyscallRow] = &[
     row("setfsuid", &[]).special(Special::Credentials),
     row("setfsgid", &[]).special(Special::Credentials),
     row("capset", &[]).special(Special::Credentials),
-    row("lsm_set_self_attr", &[]).special(Special::Credentials),
     // utime(path, times)
     row("utime", &[path(0).does(Effect::Metadata)]),
     // mknod(path, mode, dev)
@@ -301,6 +300,7 @@ const ROWS: &[SyscallRow] = &[
     row("landlock_restrict_self", &[]).special(Special::Landlock),
     // fchmodat2(dirfd, path, mode, flags)
     row("fchmodat2", &[at(0, 1).does(Effect::Metadata).at_flags(3)]),
+    row("lsm_set_self_attr", &[]).special(Special::Credentials),
     // setxattrat(dirfd, path, at_flags, name, args, size)
     row("setxattrat", &[at(0, 1).does(Effect::Metadata).at_flags(2).null(Null::Empty)]),
     // getxattrat(dirfd, path, at_flags, name, args, size)
