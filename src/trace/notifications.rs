@@ -10,7 +10,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -98,10 +98,10 @@ impl<'a, O: Observer> Server<'a, O> {
     fn run(mut self) {
         let listener = self.listener;
         loop {
-            if !self.postponed.is_empty() && !self.serve_postponed() {
-                continue;
-            }
-            match sys::receive_notification(listener.as_fd()) {
+            let Some(turn) = self.await_turn() else { continue };
+            let received = sys::receive_notification(listener.as_fd());
+            drop(turn);
+            match received {
                 Ok(notification) => {
                     let Notification { arch, number, arguments, .. } = notification;
                     match question::answer(arch, number, &arguments) {
@@ -127,6 +127,23 @@ impl<'a, O: Observer> Server<'a, O> {
                 }
             }
         }
+    }
+
+    /// Waits until it is this thread's turn to receive a notification. If it has postponed syscalls, only for one that is
+    /// there: nobody would serve those while it waits for another, and that one may never come.
+    fn await_turn(&mut self) -> Option<MutexGuard<'a, ()>> {
+        let shared = self.shared;
+        if self.postponed.is_empty() {
+            return Some(shared.receiving().lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        if !self.serve_postponed() {
+            return None;
+        }
+        // Another thread receives it, or may just have done so.
+        let turn = shared.receiving().try_lock().ok()?;
+        let mut fds = [PollFd::new(self.listener, PollFlags::IN)];
+        let is_there = poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0);
+        is_there.then_some(turn)
     }
 
     /// Waits for a notification, until postponed syscalls are due, and serves those; whether there is a

@@ -23,6 +23,8 @@ pub struct Shared<P> {
     /// An eventfd, a semaphore: once an awaited syscall has ended, each thread that has postponed some can read it
     /// once.
     settled: OwnedFd,
+    /// Held by the notification thread that receives: what it has seen to be there, no other takes.
+    receiving: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -55,7 +57,12 @@ impl<P> Shared<P> {
             maps: HashMap::default(),
         };
         let settled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE)?;
-        Ok(Shared { tables: Mutex::new(tables), postponing: AtomicU32::new(0), settled })
+        Ok(Shared {
+            tables: Mutex::new(tables),
+            postponing: AtomicU32::new(0),
+            settled,
+            receiving: Mutex::default(),
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, Tables<P>> {
@@ -179,6 +186,11 @@ impl<P> Shared<P> {
     /// What becomes readable when an awaited syscall has ended.
     pub(super) fn settled(&self) -> BorrowedFd<'_> {
         self.settled.as_fd()
+    }
+
+    /// Whose turn it is to receive a notification.
+    pub(super) fn receiving(&self) -> &Mutex<()> {
+        &self.receiving
     }
 
     /// Reads it once, on behalf of this thread.
