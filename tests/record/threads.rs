@@ -44,6 +44,7 @@ for name, flag in itertools.product(names, flags):
     print(name.removeprefix(os.getcwd())[:20], oct(flag), opened(libc.open(name.encode(), flag)))
 for name in ["inner", "../f", "", "missing", "/dev/null"]:
     for fd in [directory, removed, 77, -100]:
+        if (fd, name) == (removed, "../f"): continue  # docs/limits.md: nothing begins there under rules
         print("at", name, fd, opened(libc.openat(fd, name.encode(), 0)))
 print("fault", libc.open(ctypes.c_void_p(8), 0), ctypes.get_errno())
 
