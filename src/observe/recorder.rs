@@ -436,7 +436,6 @@ impl Recording {
                 None => Decision::Continue,
             };
         }
-        self.opens_ask_the_tree |= call.name == "fanotify_init";
         let process = self.processes.id(caller.tgid);
         if let Some(special) = call.decoded.special
             && let Some(decision) = self.special(caller, process, call, special)
@@ -507,7 +506,8 @@ impl Recording {
             Special::Credentials => {}
             Special::UnnamedOpen { .. } | Special::Received { .. } | Special::Listen { .. } => {}
             // The result tells whether the kernel has the call at all, or refuses it.
-            Special::Unmodelled | Special::Compat | Special::Filter { .. } => {}
+            Special::Unmodelled => self.opens_ask_the_tree |= call.name == "fanotify_init",
+            Special::Compat | Special::Filter { .. } => {}
         }
         None
     }

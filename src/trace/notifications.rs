@@ -240,7 +240,7 @@ impl<'a, O: Observer> Server<'a, O> {
             }
             Decision::Opened(file) => {
                 self.shared.set_interruptible(tid, None);
-                let close_on_exec = open.is_some_and(|open| open.close_on_exec);
+                let close_on_exec = open.is_some_and(|flags| flags & libc::O_CLOEXEC != 0);
                 unanswered.answer = Answer::Opened { file, close_on_exec };
                 return;
             }
@@ -271,15 +271,9 @@ impl<'a, O: Observer> Server<'a, O> {
     }
 }
 
-/// What [`Decision::Opened`] has to know of an open beside its path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct PlainOpen {
-    close_on_exec: bool,
-}
-
-/// Whether a call is an open whose flags say nothing but what [`OpenFlags`](syscalls::OpenFlags) keeps, and whether the
-/// descriptor is closed at an exec.
-fn plain_open(number: u64, arguments: &Args) -> Option<PlainOpen> {
+/// The flags of a call, if it is an open whose flags say nothing but what [`OpenFlags`](syscalls::OpenFlags) keeps and
+/// whether the descriptor is closed at an exec.
+fn plain_open(number: u64, arguments: &Args) -> Option<i32> {
     const PLAIN: i32 = libc::O_DIRECTORY
         | libc::O_NOFOLLOW
         | libc::O_NONBLOCK
@@ -287,5 +281,5 @@ fn plain_open(number: u64, arguments: &Args) -> Option<PlainOpen> {
         | libc::O_CLOEXEC
         | sys::arch::O_LARGEFILE;
     let flags = syscalls::row_of(number)?.open_flags(arguments)?.cast_signed();
-    (flags & !PLAIN == 0).then_some(PlainOpen { close_on_exec: flags & libc::O_CLOEXEC != 0 })
+    (flags & !PLAIN == 0).then_some(flags)
 }

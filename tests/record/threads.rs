@@ -4,13 +4,11 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 
-use nix::unistd::Uid;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
-use serde_json::Value;
 
-use crate::support::{BINARY, Place, User, has, json};
+use crate::support::{BINARY, Place, User, has, is_root};
 
-/// Says all that a program can ask of what it has opened, in each way of [`WAYS`], while another thread lives.
+/// Opens files in many ways while another thread lives, and prints all that a program can ask of what it has opened.
 const OPENS: &str = r#"
 import ctypes, errno, fcntl, os, resource, threading, itertools
 libc = ctypes.CDLL(None, use_errno=True)
@@ -127,7 +125,7 @@ fn opens_of_a_process_with_threads_are_as_alone() {
     }
 }
 
-/// A program whose second thread waits, with `open` of libc.
+/// A Python program with a second thread, which waits.
 fn threaded(script: &str) -> [String; 3] {
     const BEGIN: &str = "import ctypes, os, sys, threading
 libc = ctypes.CDLL(None, use_errno=True)
@@ -138,16 +136,10 @@ def content(name):
     ["python3".to_owned(), "-c".to_owned(), format!("{BEGIN}{script}\nsys.stdout.flush(); os._exit(0)")]
 }
 
-/// The files below a place that its manifest says were read, and whether it is complete.
-fn files_read(place: &Place) -> (Vec<String>, bool) {
-    let manifest = json(&place.out.join("manifest.json"));
-    let base = format!("{}/", place.work.display());
-    let read = |record: &&Value| {
-        record["operations"].as_array().unwrap().iter().any(|operation| operation == "read")
-    };
-    let files = manifest["files"].as_array().unwrap().iter().filter(read);
-    let below = files.filter_map(|record| record["path"].as_str()?.strip_prefix(&base));
-    (below.map(str::to_owned).collect(), manifest["complete"].as_bool().unwrap())
+/// The files below a place that its recording says were read.
+fn files_read(place: &Place) -> Vec<String> {
+    let recorded = place.recorded(&place.snapshot());
+    recorded.iter().filter_map(|line| line.strip_suffix(" read")).map(str::to_owned).collect()
 }
 
 #[test]
@@ -175,7 +167,7 @@ for number in range(1000):
     for directory in (a, b): os.close(os.open(str(number), 0, dir_fd=directory))";
     let output = place.recording().args(threaded(script)).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let (read, _) = files_read(&place);
+    let read = files_read(&place);
     let missing: Vec<&String> = names.iter().filter(|name| !read.contains(name)).collect();
     assert_eq!(missing, [""; 0]);
 }
@@ -210,13 +202,13 @@ for _ in range(3):
         input.write_all(b"\n").unwrap();
     }
     assert!(child.wait().unwrap().success());
-    let (read, _) = files_read(&place);
+    let read = files_read(&place);
     assert_eq!(read, ["1", "2", "d1/f", "d2/f"]);
 }
 
 #[test]
 fn procfs_shows_a_process_itself_wherever_it_is_mounted() {
-    if !has("python3") || !Uid::effective().is_root() {
+    if !has("python3") || !is_root() {
         return;
     }
     let place = Place::new();
@@ -239,7 +231,7 @@ print(content('p/self/stat').split()[0] == str(os.getpid()).encode(), content('p
 
 #[test]
 fn an_open_that_the_tree_has_to_permit_waits_for_it_alone() {
-    if !has("python3") || !Uid::effective().is_root() {
+    if !has("python3") || !is_root() {
         return;
     }
     let script = "

@@ -47,6 +47,16 @@ enum Unmade {
     ToStop,
 }
 
+/// What is known of where an access leads before it is judged.
+struct Lead {
+    /// Where its path starts.
+    start: Option<StartDirectory>,
+    /// Where it leads.
+    place: Option<Result<Resolved, Unseen>>,
+    /// Whether it is an open that is made here: only where it leads now counts, since that is opened.
+    is_opened_here: bool,
+}
+
 /// A call that no rule forbids.
 struct Enforced {
     /// What it walks, if nobody may change that until the call has been made.
@@ -136,23 +146,19 @@ impl Recording {
         };
         let mut places = enforced.as_mut().map(|enforced| std::mem::take(&mut enforced.places));
         let mut expected = None;
-        if opens_here && let [access] = call.decoded.accesses.as_slice() {
-            let places = places.get_or_insert_with(|| SmallVec::from_iter([self.locate(caller, access)]));
-            expected = self.expected_at(access, &places[0]);
+        if opens_here {
+            let accesses = &call.decoded.accesses;
+            let locate = |access| self.locate(caller, access);
+            let places = places.get_or_insert_with(|| accesses.iter().map(locate).collect());
+            expected = self.expected_of(call, places);
         }
         let mut places = places.map(SmallVec::into_iter);
         let mut may_wait = false;
         let mut footprint = Footprint::default();
         for access in &call.decoded.accesses {
             let place = places.as_mut().and_then(Iterator::next);
-            match self.use_read_only(
-                caller,
-                process,
-                access,
-                (start.take(), place),
-                (call.overdue, opens_here),
-                &mut footprint,
-            ) {
+            let lead = Lead { start: start.take(), place, is_opened_here: opens_here };
+            match self.use_read_only(caller, process, access, lead, call.overdue, &mut footprint) {
                 Use::Judged => {}
                 Use::MayWait => may_wait = true,
                 Use::Conflicts => return Decision::Postpone,
@@ -249,6 +255,7 @@ impl Recording {
                 || self.view_of(caller).is_some())
     }
 
+    /// Whether rules about reads are enforced.
     fn judges_reads(&self) -> bool {
         self.enforcer.as_ref().is_some_and(|enforcer| enforcer.judges(PathUseKind::Read))
     }
@@ -271,7 +278,12 @@ impl Recording {
     ///
     /// What procfs shows depends on who opens it. If nothing is there, the kernel may still have another error: it first
     /// looks for a free descriptor.
-    fn expected_at(&mut self, access: &Access, place: &Result<Resolved, Unseen>) -> Option<(u64, u64)> {
+    fn expected_of(
+        &mut self,
+        call: &SyscallEntry<'_>,
+        places: &[Result<Resolved, Unseen>],
+    ) -> Option<(u64, u64)> {
+        let ([access], [place]) = (call.decoded.accesses.as_slice(), places) else { return None };
         let place = place.as_ref().ok().filter(|_| self.is_plain(access, place))?;
         let stat = place.stat.filter(|stat| resolve::is_regular(stat) || resolve::is_directory(stat))?;
         let is_pseudo = self.byte_store.filesystems.is_pseudo(stat.st_dev, &place.path);
@@ -314,10 +326,7 @@ impl Recording {
         };
         let Some(Enforced { walked: Some(walked), places }) = enforced else { return Decision::Continue };
         if call.waiting.is_notified() {
-            let expected = match (call.decoded.accesses.as_slice(), places.as_slice()) {
-                ([access], [place]) if opens_here => self.expected_at(access, place),
-                _ => None,
-            };
+            let expected = if opens_here { self.expected_of(call, &places) } else { None };
             let opened = expected.and_then(|expected| open_here(caller, call, expected));
             return opened.unwrap_or(Decision::Stop);
         }
@@ -399,15 +408,14 @@ impl Recording {
 
     /// Judges a read-only access at its entry.
     ///
-    /// Where its path starts and where it leads may be known already. With `opens_here` only where it leads now counts: that
-    /// is what will be opened. What it walks is added to `footprint` where another thread may rewrite its path.
+    /// What it walks is added to `footprint` where another thread may rewrite its path.
     fn use_read_only(
         &mut self,
         caller: Caller,
         process: ProcessId,
         access: &Access,
-        (start, located): (Option<StartDirectory>, Option<Result<Resolved, Unseen>>),
-        (overdue, opens_here): (bool, bool),
+        Lead { start, place: located, is_opened_here }: Lead,
+        overdue: bool,
         footprint: &mut Footprint,
     ) -> Use {
         // Its open was the access, and a recording that is not to be recalled notes no more.
@@ -418,7 +426,7 @@ impl Recording {
         let traits = self.processes.traits(caller.tgid);
         let view = self.view_of(caller);
         let place = match traits.rights {
-            Rights::Ours | Rights::MoreThanOurs if !opens_here => {
+            Rights::Ours | Rights::MoreThanOurs if !is_opened_here => {
                 self.lookup_place(caller, view.as_ref(), access, start)
             }
             _ => None,
