@@ -1,6 +1,7 @@
 //! `--enforce`: what the rules forbid is refused before it happens, and the command goes on.
 
 mod agreement;
+mod contents;
 mod files;
 mod network;
 mod options;

@@ -4,15 +4,21 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::ledger::ids::ProcessId;
 use super::network::MOST;
 use super::resolve;
 use crate::fs::{FileStat, Signature};
-use crate::policy::{CompiledPolicy, Decision, PathUseKind};
+use crate::policy::{CompiledPolicy, Decision, PathUseKind, forbidden_content};
+use crate::snapshot::layout::BLOBS;
 use crate::snapshot::secrets::{ContentSign, may_have_key, may_have_sign};
-use crate::snapshot::{Enforcement, EnforcementMode, NetworkUse, PROTECTED, RefusedSubject, RefusedUse};
+use crate::snapshot::{
+    Enforcement, EnforcementMode, NetworkUse, PROTECTED, RefusedSubject, RefusedUse, Snapshot,
+};
 
 /// The rules that are to be enforced.
 #[derive(Debug, Clone)]
@@ -177,6 +183,23 @@ impl Enforcer {
     /// Why a place may not be used that has no name by which it could be judged; none if no rule is about such uses.
     pub fn forbids_unnamed(&self, kind: PathUseKind) -> Option<String> {
         self.rules.policy.first_rule(kind)
+    }
+
+    /// Why a file of ours may not be read that may hold contents, if so: a rule means the content of a file wherever we
+    /// have it, too. Reads the manifest that tells of which files it is.
+    pub fn forbids_content(&self, path: &[u8]) -> Option<Forbidden> {
+        if !self.judges(PathUseKind::Read) {
+            return None;
+        }
+        let protected = || Some(Forbidden { path: path.to_vec(), rule: PROTECTED.to_owned() });
+        let file = Path::new(OsStr::from_bytes(path));
+        let directory = file.parent().filter(|_| file.file_name() == Some(OsStr::new(BLOBS)));
+        // Of what has no manifest, nobody knows what it has.
+        let Some(snapshot) = directory.and_then(|directory| Snapshot::open(directory).ok()) else {
+            return protected();
+        };
+        let (path, (word, text)) = forbidden_content(&snapshot, &self.rules.policy)?;
+        Some(Forbidden { path, rule: word.with(text.as_deref()) })
     }
 
     /// Why something beneath a directory may not be read, if so.

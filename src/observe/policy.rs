@@ -11,6 +11,7 @@ use super::resolve;
 use crate::fs::FileStat;
 use crate::git;
 use crate::snapshot::Suppressed;
+use crate::snapshot::layout::{BLOBS, is_unfinished_content};
 
 /// Directories that are never recorded.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +20,8 @@ pub struct OwnDirectories {
     pub snapshot: Vec<u8>,
     /// The library, which the tree may not change.
     pub library: Option<Vec<u8>>,
+    /// The part of the library that has what commands have printed.
+    pub printed: Option<Vec<u8>>,
 }
 
 /// The rules of a recording, and what they left out.
@@ -59,9 +62,21 @@ impl Policy {
         resolve::is_below(path, library) || moves && resolve::is_below(library, path)
     }
 
+    /// Whether a path of our own is that of a file which has contents of others, or parts of them.
+    pub fn may_hold_content(&self, path: &[u8]) -> bool {
+        path.ends_with(BLOBS.as_bytes())
+            || is_unfinished_content(path)
+            || self.own.printed.as_ref().is_some_and(|printed| resolve::is_below(path, printed))
+    }
+
+    /// Whether a path is the snapshot's own, or the library's.
+    pub fn is_own(&self, path: &[u8]) -> bool {
+        resolve::is_below(path, &self.own.snapshot) || self.is_of_library(path, false)
+    }
+
     /// Why a path at which `stat` is found is not recorded; none where it is.
     pub fn exclusion(&self, path: &[u8], stat: Option<&FileStat>) -> Option<Exclusion> {
-        if resolve::is_below(path, &self.own.snapshot) || self.is_of_library(path, false) {
+        if self.is_own(path) {
             return Some(Exclusion::Own);
         }
         match self.ignore.covering(path) {

@@ -9,7 +9,8 @@ use super::rules::{CompiledPolicy, Decision, PathUseKind, RuleWord};
 use super::{left_out, programs};
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::compare::LinkedFile;
-use crate::snapshot::secrets::ContentSign;
+use crate::snapshot::secrets::{ContentSign, blobs_have_sign};
+use crate::snapshot::source::Contents;
 use crate::snapshot::{
     FileRecord, FileType, Header, NetworkUse, Operation, Operations, Present, Snapshot, State, WarningKind,
 };
@@ -320,18 +321,44 @@ fn forbidden_reads<'a>(
     if !policy.forbids_reading_any() || reads.is_empty() && looks.is_empty() {
         return Vec::new();
     }
-    let own = std::iter::once((record.path.as_slice(), true));
-    let forbidden = own.chain(names.others(&record.path)).filter_map(|(name, is_from_before)| {
-        match policy.decide(PathUseKind::Read, name, &|sign| live.has(record, sign)) {
-            Decision::Denied(word, text) if !reads.is_empty() => Some((name, reads, (word, Some(text)))),
-            // A name that the file got later is not one by which it was found.
-            Decision::NotAllowed(word) if !looks.is_empty() && is_from_before => {
-                Some((name, looks, (word, None)))
-            }
-            _ => None,
-        }
+    let has = |sign| live.has(record, sign);
+    let forbidden = forbidden_by_name(record, policy, names, &has);
+    let forbidden = forbidden.filter_map(|(name, forbidden)| {
+        let operations = if forbidden.1.is_some() { reads } else { looks };
+        (!operations.is_empty()).then_some((name, operations, forbidden))
     });
     forbidden.collect()
+}
+
+/// The names of a record's file by which it may not be read.
+fn forbidden_by_name<'a>(
+    record: &'a FileRecord,
+    policy: &CompiledPolicy,
+    names: &FileNames<'a>,
+    has: &dyn Fn(ContentSign) -> bool,
+) -> impl Iterator<Item = (&'a [u8], Forbidden)> {
+    let own = std::iter::once((record.path.as_slice(), true));
+    own.chain(names.others(&record.path)).filter_map(move |(name, is_from_before)| {
+        match policy.decide(PathUseKind::Read, name, has) {
+            // A name that the file got later is not one by which it was found.
+            Decision::NotAllowed(_) if !is_from_before => None,
+            decision => decision.forbidden().map(|forbidden| (name, forbidden)),
+        }
+    })
+}
+
+/// A file whose content is in a bundle's blobs, and which may not be read, with the rule.
+pub fn forbidden_content(snapshot: &Snapshot, policy: &CompiledPolicy) -> Option<(Vec<u8>, Forbidden)> {
+    let names = FileNames::of(snapshot.files(), &policy.named);
+    let contents = Contents::new(snapshot);
+    let mut held = snapshot.files().iter().filter(|record| {
+        [&record.before, &record.after].into_iter().filter_map(State::present).any(|file| file.blob.is_some())
+    });
+    held.find_map(|record| {
+        let has = |sign| blobs_have_sign(record, &contents, sign);
+        let (name, forbidden) = forbidden_by_name(record, policy, &names, &has).next()?;
+        Some((name.to_vec(), forbidden))
+    })
 }
 
 /// The records of files that were changed through another of their names only, by path, with the record of that name.

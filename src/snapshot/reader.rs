@@ -38,7 +38,7 @@ pub struct Snapshot {
     pub(super) header: Header,
     pub(super) files: Vec<FileRecord>,
     pub(super) inputs: Vec<FileRecord>,
-    blobs: Option<BlobReader>,
+    blobs: Blobs,
     /// Those whose net effect this is, the oldest first; none if it is a bundle.
     parts: Vec<Snapshot>,
     /// Files with contents that the bundle lacks.
@@ -46,6 +46,26 @@ pub struct Snapshot {
     owner: Option<u32>,
     /// The manifest, whose lock says that the bundle is in use.
     _manifest: Option<File>,
+}
+
+/// The contents that a bundle has.
+#[derive(Debug)]
+enum Blobs {
+    /// None.
+    None,
+    /// Those of a file.
+    Open(Box<BlobReader>),
+    /// Those of a file that this process may not open.
+    Denied,
+}
+
+impl Blobs {
+    fn reader(&self) -> Option<&BlobReader> {
+        match self {
+            Blobs::Open(reader) => Some(reader),
+            Blobs::None | Blobs::Denied => None,
+        }
+    }
 }
 
 impl Snapshot {
@@ -62,7 +82,11 @@ impl Snapshot {
             let identity = |stat: &rustix::fs::Stat| (stat.st_dev, stat.st_ino);
             let opened = rustix::fs::fstat(&manifest_file)
                 .map_err(|error| Error::io("stat", path.join(MANIFEST))(error.into()))?;
-            let blobs = open_in(&dir, BLOBS).map_err(Error::io("open", path.join(BLOBS)))?;
+            // What needs no content does without.
+            let (blobs, are_denied) = match open_in(&dir, BLOBS) {
+                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => (None, true),
+                blobs => (blobs.map_err(Error::io("open", path.join(BLOBS)))?, false),
+            };
             let stat = |file| rustix::fs::fstat(file).map_err(|error| Error::io("stat", path)(error.into()));
             let at_path = rustix::fs::stat(path).map_err(|error| Error::io("open", path)(error.into()))?;
             if identity(&at_path) != identity(&stat(dir.as_fd())?) {
@@ -78,15 +102,25 @@ impl Snapshot {
             let files = files.into_iter().flatten().map(stat).collect::<Result<Vec<_>, _>>()?;
             let owner = only_writer(&stat(dir.as_fd())?, &files);
             let manifest = parse(&manifest_file, &path.join(MANIFEST))?;
-            let opened = Snapshot::assemble(path, manifest, blobs)?;
+            let opened = match are_denied {
+                true => Snapshot::of_manifest(path, manifest, |_| Ok(Blobs::Denied))?,
+                false => Snapshot::assemble(path, manifest, blobs)?,
+            };
             return Ok(Snapshot { owner, _manifest: Some(manifest_file), ..opened });
         }
     }
 
     /// Checks a bundle that is in no directory yet. Messages name it by `path`.
     pub fn assemble(path: &Path, manifest: Manifest, blobs: Option<File>) -> Result<Snapshot, Error> {
-        let wanted = checks::check(&manifest).map_err(|error| with_path(error, path))?;
-        let blobs = open_blobs(blobs, wanted).map_err(|error| with_path(error, path))?;
+        Snapshot::of_manifest(path, manifest, |wanted| open_blobs(blobs, wanted))
+    }
+
+    fn of_manifest(
+        path: &Path,
+        manifest: Manifest,
+        open_blobs: impl FnOnce(HashMap<Box<str>, Wanted>) -> Result<Blobs, Error>,
+    ) -> Result<Snapshot, Error> {
+        let blobs = checks::check(&manifest).and_then(open_blobs).map_err(|error| with_path(error, path))?;
         let Manifest { header, files } = manifest;
         let (inputs, files) = files.into_iter().partition(FileRecord::is_without_states);
         let (path, parts, provided) = (path.to_owned(), Vec::new(), Vec::new());
@@ -95,13 +129,18 @@ impl Snapshot {
 
     /// The file of the blobs, if all of its rows are of blobs that a record names and `is_wanted` says so of.
     pub fn blobs_without_other_rows(&self, is_wanted: &dyn Fn(&str) -> bool) -> Option<&File> {
-        self.blobs.as_ref().and_then(|blobs| blobs.file_without_other_rows(is_wanted))
+        self.blobs.reader().and_then(|blobs| blobs.file_without_other_rows(is_wanted))
     }
 
     /// Copies the rows of the blobs that a record names and `is_wanted` says so of; their digests are not checked.
     pub fn copy_blobs(&self, is_wanted: &dyn Fn(&str) -> bool, writer: &mut BlobWriter) -> Result<(), Error> {
-        let copied = self.blobs.as_ref().map(|blobs| blobs.copy_rows(is_wanted, writer));
-        copied.unwrap_or(Ok(())).map_err(|error| with_path(error, &self.path))
+        match &self.blobs {
+            Blobs::None => Ok(()),
+            Blobs::Open(blobs) => {
+                blobs.copy_rows(is_wanted, writer).map_err(|error| with_path(error, &self.path))
+            }
+            Blobs::Denied => Err(self.blobs_denied()),
+        }
     }
 
     /// Reads the header of the bundle in the directory `path` alone; its records are not checked.
@@ -122,7 +161,7 @@ impl Snapshot {
         let owner = parts.first().and_then(Snapshot::owner);
         let owner = owner.filter(|_| parts.iter().all(|part| part.owner == owner));
         let (inputs, provided) = (Vec::new(), Vec::new());
-        Snapshot { path, header, files, inputs, blobs: None, parts, provided, owner, _manifest: None }
+        Snapshot { path, header, files, inputs, blobs: Blobs::None, parts, provided, owner, _manifest: None }
     }
 
     /// The bundles that it consists of, the oldest first.
@@ -188,10 +227,15 @@ impl Snapshot {
             return part.read_blob(key, expected, sink);
         }
         match &self.blobs {
-            Some(blobs) => blobs.read(key, expected, sink),
-            None => Err(blob_reader::missing(key)),
+            Blobs::Open(blobs) => blobs.read(key, expected, sink),
+            Blobs::None => Err(blob_reader::missing(key)),
+            Blobs::Denied => return Err(self.blobs_denied()),
         }
         .map_err(|error| with_path(error, &self.path))
+    }
+
+    fn blobs_denied(&self) -> Error {
+        Error::io("open", self.path.join(BLOBS))(Errno::ACCESS.into())
     }
 }
 
@@ -302,12 +346,14 @@ pub fn most_bytes_of_blobs(manifest: &Manifest) -> Result<u64, Error> {
     Ok(bytes.fold(0, u64::saturating_add).saturating_add(END_BYTES))
 }
 
-fn open_blobs(blobs: Option<File>, wanted: HashMap<Box<str>, Wanted>) -> Result<Option<BlobReader>, Error> {
+fn open_blobs(blobs: Option<File>, wanted: HashMap<Box<str>, Wanted>) -> Result<Blobs, Error> {
     match blobs {
-        Some(file) if !wanted.is_empty() => BlobReader::open(file, wanted).map(Some),
+        Some(file) if !wanted.is_empty() => {
+            BlobReader::open(file, wanted).map(|reader| Blobs::Open(Box::new(reader)))
+        }
         // No record refers to the file, so it is not read.
-        Some(_) => Ok(None),
-        None => wanted.keys().next().map_or(Ok(None), |key| Err(blob_reader::missing(key))),
+        Some(_) => Ok(Blobs::None),
+        None => wanted.keys().next().map_or(Ok(Blobs::None), |key| Err(blob_reader::missing(key))),
     }
 }
 

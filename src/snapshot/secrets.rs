@@ -17,5 +17,5 @@ mod words;
 
 pub use content::{ContentSign, LIMIT, has_sign, may_have_key, may_have_sign};
 pub use files::{Secrets, TABLE};
-pub use redaction::{CommandLines, Redacted, masked, recorded_sign, redacted};
+pub use redaction::{CommandLines, Redacted, blobs_have_sign, masked, recorded_sign, redacted};
 pub use words::{REDACTED, mask, redact};

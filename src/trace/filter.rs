@@ -93,12 +93,18 @@ pub fn program(actions: Actions, pass: u64, descriptors: &[u32]) -> Vec<Instruct
     if actions.for_recall {
         program.extend(stops(asks::rows().map(|(number, when, _)| (*number, *when))));
     }
-    if actions.refusable.is_some() {
+    if let Some(refusable) = actions.refusable {
         program.extend(stops(sharing()));
+        if refusable.reads {
+            program.extend(stops([(syscalls::number(READ_MEMORY), &[][..])].into_iter()));
+        }
     }
     program.extend(search(&ranges(actions), actions, pass));
     program
 }
+
+/// The call by which a process reads the memory of another one, which may have what it must not read.
+pub const READ_MEMORY: &str = "process_vm_readv";
 
 /// The program that lets everything pass.
 pub fn allow_all() -> [Instruction; 1] {
@@ -385,6 +391,11 @@ mod tests {
         let asks = asks::rows().find(|(asking, ..)| *asking == number);
         let is_asking = |when: &[Condition]| when.is_empty() || when.iter().any(|test| test.holds(args));
         if actions.refusable.is_some() && sharing().any(|(of, when)| of == number && is_asking(when)) {
+            return TRACE;
+        }
+        if actions.refusable.is_some_and(|refusable| refusable.reads)
+            && number == syscalls::number(READ_MEMORY)
+        {
             return TRACE;
         }
         if actions.for_recall && asks.is_some_and(|(_, when, _)| is_asking(when)) {

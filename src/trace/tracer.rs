@@ -37,6 +37,7 @@ const SPIN: Duration = Duration::from_micros(50);
 /// After this many turns, every thread that waits is served once.
 const UNFAIR_TURNS: u32 = 16;
 
+const READ_MEMORY: u64 = libc::SYS_process_vm_readv.cast_unsigned();
 const WRITE_MEMORY: u64 = libc::SYS_process_vm_writev.cast_unsigned();
 
 /// What becomes of a syscall that was decided.
@@ -103,6 +104,8 @@ pub struct Tracer<'a, O: Observer> {
     watched: Option<&'a [u32]>,
     /// The memory to which arguments are copied; none if no call is refused by rules.
     pins: Option<Pins>,
+    /// Whether memory of processes outside of the tree may not be read.
+    keeps_outside: bool,
 }
 
 impl<'a, O: Observer> Tracer<'a, O> {
@@ -129,7 +132,13 @@ impl<'a, O: Observer> Tracer<'a, O> {
             nested_tracers: NestedTracers::default(),
             watched: None,
             pins: None,
+            keeps_outside: false,
         }
+    }
+
+    /// Has the observer decide about reads of the memory of processes outside of the tree, if it may refuse any reads.
+    pub fn refuse(self, refusable: Option<Refusable>) -> Self {
+        Tracer { keeps_outside: refusable.is_some_and(|refusable| refusable.reads), ..self }
     }
 
     /// Copies the arguments of calls that rules may refuse, so that what these name does not change once it is decided.
@@ -534,7 +543,13 @@ impl<'a, O: Observer> Tracer<'a, O> {
         }
         let judged = pinned.as_ref().map_or(arguments, |pinned| &pinned.arguments);
         let mut made = Made::Yes;
+        let of_outside = self.keeps_outside && arch == arch::AUDIT_ARCH && !self.is_tracee(arguments[0]);
         match syscalls::interpret(arch, number, judged, &TraceeMemory(caller.tid)) {
+            Interpretation::Irrelevant if of_outside && number == READ_MEMORY => {
+                let special = Some(Special::Unmodelled);
+                let decoded = DecodedSyscall { special, ..DecodedSyscall::default() };
+                made = self.decide(tracee, caller, filter::READ_MEMORY, &decoded, arguments, since)?;
+            }
             Interpretation::Irrelevant => self.redirect(tracee, arguments, pinned),
             Interpretation::Unreadable(name) => {
                 self.observer.unreadable(caller, name);

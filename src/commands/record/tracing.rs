@@ -26,6 +26,7 @@ use super::process_tree::{BundleEvents, ProcessTree, TreeEvents};
 use super::pruning;
 use super::setup::Setup;
 use super::steps;
+use crate::library::RECALL;
 use crate::observe::capture::Capture;
 use crate::observe::losses::Losses;
 use crate::observe::policy::OwnDirectories;
@@ -236,7 +237,7 @@ where
     released();
     let watched = setup.recall.as_ref().map(|recall| recall.numbers());
     let tracer = Tracer::new(launched.command, launched.interception, &shared, &**observer);
-    let tracer = tracer.pin(refusable.filter(|_| setup.can_pin()));
+    let tracer = tracer.refuse(refusable).pin(refusable.filter(|_| setup.can_pin()));
     match &watched {
         Some(descriptors) => tracer.watch(descriptors).run(),
         None => tracer.run(),
@@ -337,6 +338,10 @@ pub fn recorder_of(
     let own = OwnDirectories {
         snapshot: directory.real_path().as_os_str().as_encoded_bytes().to_vec(),
         library: setup.protected.clone(),
+        printed: setup
+            .protected
+            .as_ref()
+            .map(|library| [library.as_slice(), b"/", RECALL.as_bytes()].concat()),
     };
     let recorder = Recorder::new(options, setup.ignore.clone(), own, capture, events);
     if let Some(error) = no_journal {

@@ -17,7 +17,6 @@ use crate::fs::{self, FileStat, parent_of};
 use crate::observe::enforce::{Forbidden, Use, is_process_memory};
 use crate::observe::ledger::ids::ProcessId;
 use crate::observe::network::{self, MOST};
-use crate::observe::policy::Exclusion;
 use crate::observe::processes::{OwnProgram, Rights};
 use crate::observe::recording::Recording;
 use crate::observe::resolve::view::Unseen;
@@ -157,6 +156,14 @@ impl Recording {
         }
     }
 
+    /// Refuses to use the memory of a process: to write to it, and to read what may be that of one outside of the tree, if
+    /// reading is what rules are about.
+    fn refuse_memory(&self, path: &[u8], way: Way, refusals: &mut Refusals) {
+        if way.kind == PathUseKind::Write || self.judges_reads() {
+            refusals.push(refusal(path, way.operation, PROTECTED.to_owned()));
+        }
+    }
+
     fn judge_place(
         &mut self,
         caller: Caller,
@@ -178,14 +185,17 @@ impl Recording {
                 }
                 for way in ways(access.effect, stat) {
                     let writes = way.kind == PathUseKind::Write;
+                    let is_memory = is_process_memory(&place.path);
+                    if is_memory && way.kind == PathUseKind::Read && !self.is_procfs_of_the_tree(&place.path)
+                    {
+                        self.refuse_memory(&place.path, way, refusals);
+                    }
                     if let (true, Some(layers)) = (writes, &place.overlay) {
                         let upper = layers.upper_path();
                         let stat = fs::lstat(&upper).ok().flatten();
                         self.judge_path(caller, way, &upper, stat.as_ref(), false, refusals);
                         self.judge_copy_up(caller, access.effect, place, refusals);
-                    } else if !(writes && self.is_procfs_of_the_tree(&place.path))
-                        || is_process_memory(&place.path)
-                    {
+                    } else if !(writes && self.is_procfs_of_the_tree(&place.path)) || is_memory {
                         self.judge_path(caller, way, &place.path, stat, false, refusals);
                     }
                 }
@@ -223,8 +233,8 @@ impl Recording {
                 for way in ways(access.effect, place.stat.as_ref()) {
                     if way.kind == PathUseKind::Execute {
                         self.judge_path(caller, way, &place.path, place.stat.as_ref(), false, refusals);
-                    } else if way.kind == PathUseKind::Write && is_memory {
-                        refusals.push(refusal(&place.path, way.operation, PROTECTED.to_owned()));
+                    } else if is_memory {
+                        self.refuse_memory(&place.path, way, refusals);
                     }
                 }
                 return;
@@ -253,6 +263,7 @@ impl Recording {
     /// Judges what has lost its name, or never had one, by the names that it is known to have had.
     fn judge_nameless(&mut self, caller: Caller, access: &Access, refusals: &mut Refusals) {
         let link = self.magic_link(caller, access);
+        let is_outside = link.as_ref().is_some_and(|link| !self.is_procfs_of_the_tree(link));
         let object = link.and_then(|link| {
             Some((resolve::read_magic_link(&link).ok()?, rustix::fs::stat(link.as_slice()).ok()?))
         });
@@ -270,6 +281,10 @@ impl Recording {
             self.refuse_unnamed(&named_path(access), ways_in_the_dark(access.effect), refusals);
         }
         let Some((text, stat)) = object.filter(|(_, stat)| resolve::is_regular(stat)) else { return };
+        // It may be what the recorder keeps for an undo.
+        if is_outside {
+            return self.refuse_unnamed(&named_path(access), ways_in_the_dark(access.effect), refusals);
+        }
         // As the kernel shows what was removed while it was open.
         let removed = text.strip_suffix(b" (deleted)").filter(|_| stat.st_nlink == 0);
         for way in ways(access.effect, Some(&stat)) {
@@ -291,16 +306,19 @@ impl Recording {
         is_gone: bool,
         refusals: &mut Refusals,
     ) {
-        // Our own program works with the library and the snapshot; for all else, the rules hold for it, too.
-        let is_own_program = self.processes.traits(caller.tgid).own_program != OwnProgram::No;
-        if is_own_program && self.policy.exclusion(path, None) == Some(Exclusion::Own) {
-            return;
-        }
         let Some(enforcer) = &mut self.enforcer else { return };
         let Way { kind, operation, is_of_file, denied_only } = way;
         let allowed_only = operation == Operation::Directory && kind == PathUseKind::Read;
+        let is_ours = self.policy.is_own(path);
+        // Our own program works with the library and the snapshot; for all else, the rules hold for it, too.
+        let is_exempt = is_ours && self.processes.traits(caller.tgid).own_program != OwnProgram::No;
+        let reads_content = is_ours
+            && (kind, allowed_only) == (PathUseKind::Read, false)
+            && (is_gone && !is_exempt || self.policy.may_hold_content(path));
+        let content = if reads_content { enforcer.forbids_content(path) } else { None };
         let used = Use { kind, path, stat, is_of_file, denied_only, allowed_only, is_gone };
-        let Some(Forbidden { path: name, rule }) = enforcer.forbids(used) else { return };
+        let forbidden = content.or_else(|| if is_exempt { None } else { enforcer.forbids(used) });
+        let Some(Forbidden { path: name, rule }) = forbidden else { return };
         let through = (name != path).then(|| path.to_vec());
         let subject = RefusedSubject::Path { path: name, through, operation };
         if !refusals.iter().any(|(known, by)| (known, by) == (&subject, &rule)) {
@@ -584,7 +602,7 @@ impl Recording {
 /// What a call that is not decoded fails with: one that is newer than the table is one that the kernel does not have.
 fn unmodelled_errno(name: &str) -> i32 {
     match name {
-        "process_vm_writev" | "fanotify_init" | "ioctl" | "bpf" => libc::EPERM,
+        "process_vm_readv" | "process_vm_writev" | "fanotify_init" | "ioctl" | "bpf" => libc::EPERM,
         _ => libc::ENOSYS,
     }
 }

@@ -256,7 +256,7 @@ impl Recording {
     }
 
     /// Whether rules about reads are enforced.
-    fn judges_reads(&self) -> bool {
+    pub fn judges_reads(&self) -> bool {
         self.enforcer.as_ref().is_some_and(|enforcer| enforcer.judges(PathUseKind::Read))
     }
 

@@ -560,7 +560,7 @@ fn many_rows_of_a_group_are_decoded_once() {
         let dir = manifest_of(&header(), &rows.iter().filter_map(record).collect::<Vec<_>>());
         write_groups(dir.path(), rows, in_group);
         let snapshot = Snapshot::open(dir.path()).unwrap();
-        let asked = || snapshot.blobs.as_ref().unwrap().asked();
+        let asked = || snapshot.blobs.reader().unwrap().asked();
         let ((opened, length), mut read) = (asked(), Vec::new());
         for record in snapshot.files() {
             let blob = record.after.present().unwrap().blob.as_ref().unwrap();
@@ -591,7 +591,7 @@ fn content_is_hashed_again_if_the_file_was_changed_since() {
     let (content, digest) = (b"abcdefghijk", Digest::of(b"abcdefghijk"));
     write_rows(dir.path(), &[("k", 0, content)]);
     let snapshot = Snapshot::open(dir.path()).unwrap();
-    let blobs = snapshot.blobs.as_ref().unwrap();
+    let blobs = snapshot.blobs.reader().unwrap();
     // Not as long as a change would leave the same change time.
     while !blobs.is_proven("k") {
         snapshot.read_blob("k", Some(&digest), &mut io::sink()).unwrap();

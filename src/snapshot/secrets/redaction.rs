@@ -185,19 +185,32 @@ fn is_secret(record: &FileRecord, secrets: &Secrets, contents: &Contents) -> boo
 ///
 /// What only Git has is not read for a key: nothing that is shown has its bytes.
 pub fn recorded_sign(record: &FileRecord, contents: &Contents, sign: ContentSign) -> Option<bool> {
-    let has = |side: &Side| {
-        let present = file(record, *side)?;
-        let is_shown =
-            matches!(locate(record, *side), Ok(ContentSource::Blob { .. } | ContentSource::Live { .. }));
-        if sign == ContentSign::Key && (present.size > LIMIT || !is_shown) {
-            return None;
-        }
-        let mut finder = SecretFinder::new(sign);
-        contents.copy(record, *side, &mut finder).ok()?;
-        Some(finder.has_found())
-    };
-    let found: Vec<bool> = Side::BOTH.iter().filter_map(has).collect();
+    let found: Vec<bool> =
+        Side::BOTH.iter().filter_map(|side| sign_on(record, *side, contents, sign)).collect();
     (!found.is_empty()).then(|| found.contains(&true))
+}
+
+/// Whether content of a file that is among the blobs has such a sign.
+pub fn blobs_have_sign(record: &FileRecord, contents: &Contents, sign: ContentSign) -> bool {
+    let blobs = Side::BOTH.iter().filter(|side| is_blob(record, **side));
+    blobs
+        .map(|side| sign_on(record, *side, contents, sign))
+        .any(|has| has.unwrap_or(sign != ContentSign::Key))
+}
+
+fn is_blob(record: &FileRecord, side: Side) -> bool {
+    matches!(locate(record, side), Ok(ContentSource::Blob { .. }))
+}
+
+fn sign_on(record: &FileRecord, side: Side, contents: &Contents, sign: ContentSign) -> Option<bool> {
+    let present = file(record, side)?;
+    let is_shown = is_blob(record, side) || matches!(locate(record, side), Ok(ContentSource::Live { .. }));
+    if sign == ContentSign::Key && (present.size > LIMIT || !is_shown) {
+        return None;
+    }
+    let mut finder = SecretFinder::new(sign);
+    contents.copy(record, side, &mut finder).ok()?;
+    Some(finder.has_found())
 }
 
 /// The state of a secret of whose content the recording says nothing.
