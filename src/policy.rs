@@ -21,7 +21,9 @@ mod programs;
 mod rules;
 
 pub use explain::PathExplanation;
-pub use judge::{Files, Finding, FindingSubject, PolicyReport, PolicyVerdict, forbidden_content, judge};
+pub use judge::{
+    Files, Finding, FindingSubject, PolicyReport, PolicyVerdict, forbidden_content, judge, may_concern,
+};
 pub use learn::{LearnedRule, Learner};
 pub use net::AskedAddress;
 pub use rules::{CompiledPolicy, Decision, PathUseKind, PolicyPlaces, RuleWord, RuleWords};

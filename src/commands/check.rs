@@ -135,13 +135,18 @@ fn state_of(path: &[u8]) -> Option<Present> {
     live::present(&stat, path).ok()
 }
 
+/// Whether each file of a recording was looked through for a private key when it was about to be read.
+pub fn keys_were_refused(header: &Header) -> bool {
+    header.enforcement.as_ref().is_some_and(|rules| rules.limits.is_empty())
+}
+
 /// What a recording that has just been made did, judged by rules: sentences, and whether it passes.
 pub fn judged(snapshot: &Snapshot, policy: &CompiledPolicy) -> (Vec<String>, PolicyVerdict) {
     /// How many findings are told.
     const TOLD: usize = 20;
     let header = snapshot.header();
-    let keys_were_refused = header.enforcement.as_ref().is_some_and(|rules| rules.limits.is_empty());
-    let report = judge(snapshot, policy, &Live { keys_were_refused, ..Live::of(snapshot) });
+    let live = Live { keys_were_refused: keys_were_refused(header), ..Live::of(snapshot) };
+    let report = judge(snapshot, policy, &live);
     let findings = &report.findings;
     let mut lines: Vec<String> =
         findings.iter().take(TOLD).map(|finding| FindingText::new(finding, header).line()).collect();

@@ -126,8 +126,42 @@ pub trait Files {
     fn resolved(&self, path: &[u8]) -> Vec<u8>;
 }
 
+/// Whether [`judge`] may find anything because of this record. If it may because of none, it comes to the same without any.
+/// `keys_were_refused`: nothing was read that has a private key.
+pub fn may_concern(policy: &CompiledPolicy, record: &FileRecord, keys_were_refused: bool) -> bool {
+    // What was executed is judged by the names that records have.
+    if policy.judges(PathUseKind::Execute) || policy.has(RuleWord::AllowRead) {
+        return true;
+    }
+    let files = || [&record.before, &record.after].into_iter().filter_map(State::present);
+    let is_named = |file: &Present| {
+        let identity = file.file_identity();
+        identity.is_some() && policy.named.iter().any(|named| named.state.file_identity() == identity)
+    };
+    let is_linked = !record.linked_from.is_empty() || files().any(|file| file.nlink > 1);
+    let is_renamed = record.renamed_from.is_some() || record.renamed_to.is_some();
+    let is_changed = !changes_of(record).is_empty();
+    let is_read = record.operations.intersects(Operations::from(Operation::Read).with(Operation::Execute));
+    let has = |sign| sign != ContentSign::Key || !keys_were_refused;
+    is_changed && (is_linked || forbids_writing(policy, &record.path).is_some())
+        || (is_read || is_linked || is_renamed)
+            && policy.decide(PathUseKind::Read, &record.path, &has).forbidden().is_some()
+        || files().any(is_named)
+}
+
 /// Judges a recording.
 pub fn judge(snapshot: &Snapshot, policy: &CompiledPolicy, live: &dyn Files) -> PolicyReport {
+    let report = judge_all(snapshot, policy, live);
+    if cfg!(debug_assertions)
+        && !snapshot.records().iter().any(|record| may_concern(policy, record, false))
+        && let Ok(without) = Snapshot::without_records(snapshot.path(), snapshot.header().clone())
+    {
+        assert_eq!(report, judge_all(&without, policy, live), "records do not matter");
+    }
+    report
+}
+
+fn judge_all(snapshot: &Snapshot, policy: &CompiledPolicy, live: &dyn Files) -> PolicyReport {
     let header = snapshot.header();
     let mut by_path: BTreeMap<(Vec<u8>, bool), Vec<Finding>> = BTreeMap::new();
     let mut add = |finding: Finding| {

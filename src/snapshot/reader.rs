@@ -127,6 +127,11 @@ impl Snapshot {
         Ok(Snapshot { path, header, files, inputs, blobs, parts, provided, owner: None, _manifest: None })
     }
 
+    /// A recording in the directory `path` without its records.
+    pub fn without_records(path: &Path, header: Header) -> Result<Snapshot, Error> {
+        Snapshot::assemble(path, Manifest { header, files: Vec::new() }, None)
+    }
+
     /// The file of the blobs, if all of its rows are of blobs that a record names and `is_wanted` says so of.
     pub fn blobs_without_other_rows(&self, is_wanted: &dyn Fn(&str) -> bool) -> Option<&File> {
         self.blobs.reader().and_then(|blobs| blobs.file_without_other_rows(is_wanted))

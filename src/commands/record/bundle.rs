@@ -6,7 +6,6 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufWriter};
-use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use super::report::{self, Facts, RecordCounts};
 use super::setup::Setup;
 use super::steps;
 use crate::cli;
-use crate::commands::check::judged;
+use crate::commands::check::{judged, keys_were_refused};
 use crate::commands::exit::Exit;
 use crate::commands::shell::{inner_line, step_line, wanted_line};
 use crate::commands::show::refused_sentence;
@@ -25,13 +24,15 @@ use crate::library::log::{Changes, working_tree};
 use crate::library::{Entry, ID_LENGTH, Library};
 use crate::observe::Recorder;
 use crate::observe::finish::Recorded;
-use crate::policy::{CompiledPolicy, PolicyVerdict};
+use crate::policy::{CompiledPolicy, PolicyVerdict, may_concern};
 use crate::recall::refusal::findings;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::layout::{Commit, SnapshotDir};
 use crate::snapshot::secrets::{Secrets, redact};
 use crate::snapshot::wire::write_manifest;
-use crate::snapshot::{FileRecord, FileType, Header, Recallable, Snapshot, SnapshotKind, State, WarningKind};
+use crate::snapshot::{
+    Error, FileRecord, FileType, Header, Recallable, Snapshot, SnapshotKind, State, WarningKind,
+};
 use crate::trace::wait_status::End;
 
 /// What was written.
@@ -75,6 +76,8 @@ pub struct BundleWriter {
     secrets: Option<Secrets>,
     /// Where the first snapshot is, if there is one.
     first: Mutex<Option<SnapshotDir>>,
+    /// The rules by which it is judged at its end.
+    policy: Option<CompiledPolicy>,
     /// Of a session: the paths that sandboxes have made only to mount something there.
     mount_points: Option<Arc<MountPoints>>,
 }
@@ -154,6 +157,7 @@ impl BundleWriter {
             sync,
             recall,
             secrets,
+            policy: setup.policy.clone(),
             first: Mutex::default(),
             mount_points: None,
         }
@@ -201,11 +205,12 @@ impl BundleWriter {
         if ending.timed_out {
             recorder.note(WarningKind::Timeout, "the time limit was reached, and every process was ended");
         }
-        let Committed { directory, header, counts, not_listed } = recorder.finish(|recorded| {
-            let first = self.first().take();
-            let commit = if first.is_some() { Commit::Last } else { Commit::Only };
-            self.commit(recorded, self.header.clone(), manifest, commit, first, ending)
-        })?;
+        let Committed { directory, header, counts, not_listed, concerns_rules } =
+            recorder.finish(|recorded| {
+                let first = self.first().take();
+                let commit = if first.is_some() { Commit::Last } else { Commit::Only };
+                self.commit(recorded, self.header.clone(), manifest, commit, first, ending)
+            })?;
         let path = match &self.library {
             Some(_) => header.id[..ID_LENGTH].to_owned(),
             None => directory.real_path().display().to_string(),
@@ -218,7 +223,16 @@ impl BundleWriter {
         if setup.options.strict && setup.report != cli::ReportFormat::Summary {
             notes.extend(report::gaps(&header));
         }
-        let judged = setup.policy.as_ref().map(|policy| outcome_of(policy, directory.real_path()));
+        let judged = self.policy.as_ref().map(|policy| {
+            let path = directory.real_path();
+            outcome_of(
+                policy,
+                match concerns_rules {
+                    true => Snapshot::open(path),
+                    false => Snapshot::without_records(path, header.clone()),
+                },
+            )
+        });
         let facts = Facts { counts: &counts, elapsed, verdict: judged.as_ref().map(|(_, verdict)| *verdict) };
         let report = report::render(setup.report, &header, &facts, &path, directory.real_path());
         let mut policy = judged.map(|(outcome, _)| Box::new(outcome));
@@ -305,6 +319,8 @@ impl BundleWriter {
             Recallable { refused: found.refused, kernel_files: found.kernel_files, locked_files }
         });
         let (mut counts, mut changes) = (RecordCounts::default(), Changes::default());
+        let keys_were_refused = keys_were_refused(&header);
+        let mut concerns_rules = false;
         let mut paths = self.library.as_ref().map(|_| PathHashes::default());
         let files = recorded.files.iter().map(|file| self.adjusted(file)).inspect(|file| {
             let effect = PathEffect::of(file);
@@ -316,6 +332,9 @@ impl BundleWriter {
                     mount_points.lock().remove(&file.path);
                 }
                 _ => {}
+            }
+            if let Some(policy) = self.policy.as_ref().filter(|_| !concerns_rules) {
+                concerns_rules = may_concern(policy, file, keys_were_refused);
             }
             counts.count(file, effect);
             changes.add(file, effect);
@@ -341,7 +360,7 @@ impl BundleWriter {
         if commit != Commit::First {
             directory.unlock();
         }
-        Ok(Committed { directory, header, counts, not_listed })
+        Ok(Committed { directory, header, counts, not_listed, concerns_rules })
     }
 
     fn first(&self) -> MutexGuard<'_, Option<SnapshotDir>> {
@@ -353,9 +372,9 @@ impl BundleWriter {
     }
 }
 
-/// What rules come to, judged by the snapshot in `directory`.
-fn outcome_of(policy: &CompiledPolicy, directory: &Path) -> (PolicyOutcome, PolicyVerdict) {
-    let snapshot = match Snapshot::open(directory) {
+/// What rules come to.
+fn outcome_of(policy: &CompiledPolicy, snapshot: Result<Snapshot, Error>) -> (PolicyOutcome, PolicyVerdict) {
+    let snapshot = match snapshot {
         Ok(snapshot) => snapshot,
         Err(error) => {
             let failure = Some(format!("the rules were not judged: {error}"));
@@ -378,6 +397,8 @@ struct Committed {
     counts: RecordCounts,
     /// Why the library's log has no line of it.
     not_listed: Option<String>,
+    /// Whether the rules may find anything because of a record.
+    concerns_rules: bool,
 }
 
 /// The name of a signal; real-time ones count from SIGRTMIN.
