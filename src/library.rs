@@ -54,6 +54,9 @@ pub const RECEIPTS: &str = "init";
 /// The directory of what `run --recall` keeps.
 pub const RECALL: &str = "recall";
 
+/// The table of files without a private key.
+pub const KEYLESS: &str = "keyless";
+
 /// The directory of the snapshots.
 const SNAPSHOTS: &str = "snapshots";
 

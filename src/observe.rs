@@ -24,6 +24,7 @@ pub mod enforce;
 pub mod finish;
 mod git_state;
 mod journal;
+mod keyless;
 pub mod ledger;
 pub mod lookups;
 pub mod losses;

@@ -15,7 +15,9 @@ use super::index::INDEX;
 use super::log::{self, EntryState, Event, Log};
 use super::rescues::{is_companion, is_unfinished_rescue};
 use super::sources::rebuild_index;
-use super::{Entry, Error, ID_LENGTH, Library, RECALL, RECEIPTS, SNAPSHOTS, audit, is_id, notes, retention};
+use super::{
+    Entry, Error, ID_LENGTH, KEYLESS, Library, RECALL, RECEIPTS, SNAPSHOTS, audit, is_id, notes, retention,
+};
 use crate::snapshot::layout::{self, SnapshotDir};
 use crate::snapshot::recover::{self, Recovery};
 use crate::snapshot::source::Contents;
@@ -144,6 +146,7 @@ fn check_root(library: &Library, findings: &mut Findings) -> Result<(), Error> {
         log::LOG,
         log::NEW,
         INDEX,
+        KEYLESS,
         audit::AUDIT,
         retention::STAMP,
         notes::NOTES,

@@ -133,11 +133,10 @@ pub fn may_concern(policy: &CompiledPolicy, record: &FileRecord, keys_were_refus
     if policy.judges(PathUseKind::Execute) || policy.has(RuleWord::AllowRead) {
         return true;
     }
-    let files = || [&record.before, &record.after].into_iter().filter_map(State::present);
-    let is_named = |file: &Present| {
-        let identity = file.file_identity();
-        identity.is_some() && policy.named.iter().any(|named| named.state.file_identity() == identity)
-    };
+    let states = || [&record.before, &record.after].into_iter().filter_map(State::present);
+    let files = || states().filter(|state| state.file_type == FileType::File);
+    let is_named =
+        |file: &Present| policy.named.iter().any(|named| named.state.file_identity() == file.file_identity());
     let is_linked = !record.linked_from.is_empty() || files().any(|file| file.nlink > 1);
     let is_renamed = record.renamed_from.is_some() || record.renamed_to.is_some();
     let is_changed = !changes_of(record).is_empty();

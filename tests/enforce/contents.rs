@@ -116,3 +116,48 @@ fn our_own_program_gets_no_content_that_may_not_be_read_and_all_other() {
         );
     }
 }
+
+#[test]
+fn our_own_program_that_is_told_to_load_code_is_any_program() {
+    for &user in User::all() {
+        let place = place(user);
+        let run = place.command().args(["run", "--quiet", "sh", "-c", "echo new > f"]).output().unwrap();
+        assert!(run.status.success(), "{run:?}");
+        let program = place.executable(&PathBuf::from(BINARY)).display().to_string();
+        let script = format!(
+            "LD_LIBRARY_PATH=/nowhere {program} undo > /dev/null; cat f; {program} undo > /dev/null; cat f"
+        );
+        let output = enforced(&place, &["--deny-read", "absent"], &script);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "new\nold\n", "{user:?} {output:?}");
+    }
+}
+
+#[test]
+fn a_file_without_a_private_key_is_known_until_it_changes() {
+    let text = "nothing that would be secret at all, and many more words\n";
+    let key =
+        "-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEA\n-----END OPENSSH PRIVATE KEY-----\n";
+    for &user in User::all() {
+        let place = place(user);
+        place.write("notes", text);
+        // The library.
+        assert!(place.command().args(["run", "--quiet", "true"]).status().unwrap().success());
+        let table = place.home.join(".local/state/agent-snapshot/keyless");
+        let read = |place: &Place, script: &str| {
+            let output = enforced(place, &["--deny-read", "@secrets"], script);
+            (String::from_utf8_lossy(&output.stdout).into_owned(), refused(place))
+        };
+        // As long as one more change may get the same time, it is not kept.
+        while std::fs::metadata(&table).is_ok_and(|table| table.len() == 0) || !table.exists() {
+            assert_eq!(read(&place, "cat notes"), (text.to_owned(), Vec::new()), "{user:?}");
+        }
+        let script = format!(
+            "t={}; (: > $t) || rm -f $t || mv $t x || truncate -s 1 $t || cat notes",
+            table.display()
+        );
+        assert_eq!(read(&place, &script), (text.to_owned(), Vec::new()), "{user:?}");
+        place.write("notes", key);
+        let refusals = vec!["deny-read @secrets work/notes read".to_owned()];
+        assert_eq!(read(&place, "cat notes"), (String::new(), refusals), "{user:?}");
+    }
+}

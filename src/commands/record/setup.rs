@@ -176,6 +176,7 @@ pub fn rules(
     let enforced = rules.enforce.map(|enforce| EnforcedRules {
         policy: policy.clone(),
         protected: protected(options, &places),
+        keyless: None,
         manifest: Enforcement {
             mode: match enforce {
                 Enforce::End => EnforcementMode::End,

@@ -26,7 +26,7 @@ use super::process_tree::{BundleEvents, ProcessTree, TreeEvents};
 use super::pruning;
 use super::setup::Setup;
 use super::steps;
-use crate::library::RECALL;
+use crate::library::{KEYLESS, RECALL};
 use crate::observe::capture::Capture;
 use crate::observe::losses::Losses;
 use crate::observe::policy::OwnDirectories;
@@ -314,6 +314,9 @@ pub fn recorder_of(
     served: Option<ServedDevices>,
     events: Box<dyn Events>,
 ) -> Recorder {
+    let in_library = |name: &str| {
+        setup.protected.as_ref().map(|library| [library.as_slice(), b"/", name.as_bytes()].concat())
+    };
     let options = Options {
         // What was only read gets a digest.
         keep: if setup.recall.is_some() { Keep::All } else { setup.keep },
@@ -331,6 +334,11 @@ pub fn recorder_of(
             if setup.library.is_none() {
                 enforced.protected.push(directory.real_path().as_os_str().as_encoded_bytes().to_vec());
             }
+            // Also from our own programs, which do not change it within a command.
+            if let Some(keyless) = in_library(KEYLESS) {
+                enforced.protected.push(keyless.clone());
+                enforced.keyless = Some(keyless);
+            }
             Arc::new(enforced)
         }),
         served,
@@ -338,10 +346,7 @@ pub fn recorder_of(
     let own = OwnDirectories {
         snapshot: directory.real_path().as_os_str().as_encoded_bytes().to_vec(),
         library: setup.protected.clone(),
-        printed: setup
-            .protected
-            .as_ref()
-            .map(|library| [library.as_slice(), b"/", RECALL.as_bytes()].concat()),
+        printed: in_library(RECALL),
     };
     let recorder = Recorder::new(options, setup.ignore.clone(), own, capture, events);
     if let Some(error) = no_journal {

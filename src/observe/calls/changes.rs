@@ -452,7 +452,7 @@ impl Recording {
         if let (Some(open), Some(fd)) = (enforced, result.and_then(|result| i32::try_from(result).ok()))
             && fd >= 0
         {
-            self.enforce_opened(caller, process, open, fd);
+            self.enforce_opened(caller, process, open, parts.first(), fd);
         }
         if let Some(address) = bound {
             let error = result.filter(|result| *result < 0).and_then(|result| i32::try_from(-result).ok());

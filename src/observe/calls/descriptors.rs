@@ -6,16 +6,12 @@
 
 use std::io::Read as _;
 
-use rustix::fs::{AtFlags, CWD};
-
 use super::part::Part;
 use crate::observe::capture::OnLoss;
 use crate::observe::ledger::ids::ProcessId;
 use crate::observe::recording::{Classification, Recording};
-use crate::observe::resolve::{self, Unresolved};
-
-use crate::fs;
 use crate::observe::resolve::view::{self, Unseen};
+use crate::observe::resolve::{self, Unresolved};
 use crate::snapshot::{Operation, Operations, WarningKind};
 use crate::trace::memory::{Memory, RemoteAddr};
 use crate::trace::observer::Caller;
@@ -82,12 +78,8 @@ impl Recording {
         if open.temporary {
             return;
         }
-        let link = view::descriptor_link(caller, fd);
-        let Ok(opened) = rustix::fs::statat(CWD, link.as_str(), AtFlags::empty()) else { return };
-        let prepared = match part.stat {
-            Some(stat) => Some(stat),
-            None => fs::lstat(&part.path).ok().flatten(),
-        };
+        let Some(opened) = part.opened(caller, fd) else { return };
+        let prepared = part.stat.as_ref().or_else(|| part.now());
         if prepared.is_some_and(|stat| (stat.st_dev, stat.st_ino) == (opened.st_dev, opened.st_ino)) {
             return;
         }

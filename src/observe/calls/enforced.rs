@@ -311,7 +311,9 @@ impl Recording {
         let allowed_only = operation == Operation::Directory && kind == PathUseKind::Read;
         let is_ours = self.policy.is_own(path);
         // Our own program works with the library and the snapshot; for all else, the rules hold for it, too.
-        let is_exempt = is_ours && self.processes.traits(caller.tgid).own_program != OwnProgram::No;
+        let is_exempt = is_ours
+            && !enforcer.is_keyless(path)
+            && self.processes.traits(caller.tgid).own_program != OwnProgram::No;
         let reads_content = is_ours
             && (kind, allowed_only) == (PathUseKind::Read, false)
             && (is_gone && !is_exempt || self.policy.may_hold_content(path));
@@ -511,19 +513,26 @@ impl Recording {
         if !(makes || binds) {
             return;
         }
-        let Ok(Some(stat)) = fs::lstat(&part.path) else { return };
+        let Some(stat) = part.now() else { return };
         // A file that had no name when it got one is new as well.
         let is_new = part.effect == Effect::HardLinkTo && stat.st_nlink == 1;
         if makes || is_new {
-            enforcer.forget(&stat);
-        } else if resolve::is_regular(&stat) && stat.st_nlink > 1 {
-            enforcer.learn(&stat, &part.path, false);
+            enforcer.forget(stat);
+        } else if resolve::is_regular(stat) && stat.st_nlink > 1 {
+            enforcer.learn(stat, &part.path, false);
         }
     }
 
     /// Ends a process that has opened a file which it may not use: somebody outside has moved it there meanwhile.
-    pub fn enforce_opened(&mut self, caller: Caller, process: ProcessId, open: OpenFlags, fd: i32) {
-        if self.enforcer.is_none() {
+    pub fn enforce_opened(
+        &mut self,
+        caller: Caller,
+        process: ProcessId,
+        open: OpenFlags,
+        part: Option<&Part>,
+        fd: i32,
+    ) {
+        if self.enforcer.is_none() || part.is_some_and(|part| is_as_judged(part, caller, fd)) {
             return;
         }
         let Ok(place) = self.object_of_descriptor(caller, fd) else { return };
@@ -596,6 +605,16 @@ impl Recording {
             format!("{} of process {} was refused, since rules are enforced", call.name, caller.tgid)
         });
         Some(Decision::Refuse(Errno(errno)))
+    }
+}
+
+/// Whether what an open has come to is the file that was judged, or a new one at the path that was.
+fn is_as_judged(part: &Part, caller: Caller, fd: i32) -> bool {
+    let Some(opened) = part.opened(caller, fd) else { return false };
+    let is_it = |stat: &FileStat| (stat.st_dev, stat.st_ino) == (opened.st_dev, opened.st_ino);
+    match &part.stat {
+        Some(judged) => is_it(judged),
+        None => opened.st_nlink == 1 && part.now().is_some_and(is_it),
     }
 }
 

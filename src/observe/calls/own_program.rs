@@ -79,6 +79,13 @@ pub fn identity_of(path: impl rustix::path::Arg) -> Option<ProgramIdentity> {
     Some(ProgramIdentity { dev, ino: program.stx_ino, owner: program.stx_uid })
 }
 
+/// Whether the environment of a process has variables for the dynamic loader (ld.so(8)), by which it may run code of
+/// others.
+fn tells_the_loader(caller: Caller) -> bool {
+    let environment = std::fs::read(format!("/proc/{}/environ", caller.tid)).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(b"LD_"))
+}
+
 /// What a recording has that a call of another recording's tree may change.
 #[derive(Debug, Default)]
 pub struct Yielded {
@@ -106,7 +113,9 @@ impl Recording {
     /// Notes whether the program that a process has just executed is one of ours.
     pub fn note_own_program(&mut self, caller: Caller) {
         let program = identity_of(format!("/proc/{}/exe", caller.tid));
-        let own = program.is_some_and(|program| self.own_programs.contains(&program)) && *IS_OUR_EXE;
+        let own = program.is_some_and(|program| self.own_programs.contains(&program))
+            && *IS_OUR_EXE
+            && (self.enforcer.is_none() || !tells_the_loader(caller));
         if let Some(traits) = self.processes.traits_mut(caller.tgid) {
             traits.own_program = if own { OwnProgram::Runs } else { OwnProgram::No };
         }

@@ -2,6 +2,8 @@
 //!
 //! Neighbours: `effects.rs` says what each effect means, `changes.rs` has the calls that consist of these.
 
+use std::cell::OnceCell;
+
 use super::effects::{Meaning, meaning};
 use crate::fs::{self, FileStat};
 use crate::observe::capture::OnLoss;
@@ -14,7 +16,7 @@ use crate::observe::policy::ignore::RuleId;
 use crate::observe::policy::suppressed::LeftOut;
 use crate::observe::processes::ProcessTraits;
 use crate::observe::recording::{Classification, Recording};
-use crate::observe::resolve::{self, Crossed, Resolved};
+use crate::observe::resolve::{self, Crossed, Resolved, view};
 use crate::snapshot::{BlobOmitted, Operation, Operations};
 use crate::trace::observer::Caller;
 use crate::trace::syscalls::{Access, Dirfd, Effect, FileRef};
@@ -39,6 +41,15 @@ pub struct Part {
     pub sets_times: Option<InodeId>,
     /// What lies beneath a directory that moves.
     pub moved: Vec<Moved>,
+    /// What was found once the call had been made.
+    pub found: Found,
+}
+
+/// What is looked at once after a call, if at all.
+#[derive(Debug, Default)]
+pub struct Found {
+    at_path: OnceCell<Option<FileStat>>,
+    opened: OnceCell<Option<FileStat>>,
 }
 
 /// A path beneath a directory that moves.
@@ -56,6 +67,17 @@ impl Part {
     /// Whether it is a rewrite, which matters only to a file that was only appended to, of another file.
     pub fn is_irrelevant_rewrite(&self, ledger: &Ledger) -> bool {
         self.effect == Effect::Rewrite && !self.stat.as_ref().is_some_and(|stat| ledger.is_appended(stat))
+    }
+
+    /// What is at its path once the call has been made.
+    pub fn now(&self) -> Option<&FileStat> {
+        self.found.at_path.get_or_init(|| fs::lstat(&self.path).ok().flatten()).as_ref()
+    }
+
+    /// What the call has opened as `fd`.
+    pub fn opened(&self, caller: Caller, fd: i32) -> Option<&FileStat> {
+        let link = view::descriptor_link(caller, fd);
+        self.found.opened.get_or_init(|| rustix::fs::stat(link.as_str()).ok()).as_ref()
     }
 
     /// What the call does here, if it succeeds.
@@ -173,6 +195,7 @@ impl Recording {
             loss,
             sets_times,
             moved: Vec::new(),
+            found: Found::default(),
         }
     }
 
@@ -251,16 +274,14 @@ impl Recording {
             self.ledger.see(name, seen);
         }
         if kind == Kind::Bound && part.stat.is_none() && makes_inode(part.effect) {
-            self.forget_reused(&part.path);
+            self.forget_reused(part);
         }
         self.change(process, part, name, kind, operations);
     }
 
-    /// Notes that what the tree has just made at `path` is no inode of before, whose number it may have.
-    pub fn forget_reused(&mut self, path: &[u8]) {
-        if let Ok(Some(now)) = fs::lstat(path)
-            && let Some(id) = self.ledger.inodes.of(&now)
-        {
+    /// Notes that what the tree has just made is no inode of before, whose number it may have.
+    fn forget_reused(&mut self, part: &Part) {
+        if let Some(id) = part.now().and_then(|now| self.ledger.inodes.of(now)) {
             self.ledger.inodes.forget(id);
         }
     }

@@ -99,12 +99,17 @@ const PUBLIC: &[u8] = b".pub";
 pub struct Secrets {
     globs: Vec<SecretGlob>,
     /// Those whose last component is a plain name, by that name.
-    named: HashMap<Vec<u8>, Vec<usize>, foldhash::fast::RandomState>,
+    named: Numbers,
+    /// Those whose last component is anything with an extension, by that.
+    extensions: Numbers,
     /// The others.
     patterns: Vec<usize>,
     /// Those of the table that the user removed: such a file is no secret, whatever is in it.
     removed: Vec<SecretGlob>,
 }
+
+/// Which globs need a word.
+type Numbers = HashMap<Vec<u8>, Vec<usize>, foldhash::fast::RandomState>;
 
 #[derive(Debug, Clone)]
 struct SecretGlob {
@@ -138,6 +143,13 @@ impl SecretGlob {
         (is_plain(name) && !name.iter().any(|byte| matches!(byte, b'*' | b'?'))).then_some(name)
     }
 
+    /// The extension, if the last component is anything that ends with a text which has it.
+    fn extension(&self) -> Option<&[u8]> {
+        let end = self.glob.rsplit(|byte| *byte == b'/').next()?.strip_prefix(b"*")?;
+        let is_text = is_plain(end) && !end.iter().any(|byte| matches!(byte, b'*' | b'?'));
+        extension_of(end).filter(|_| is_text)
+    }
+
     fn may_match(&self, path: &[u8]) -> bool {
         self.literal.find(path).is_some()
     }
@@ -147,6 +159,11 @@ impl SecretGlob {
         self.may_match(path)
             && gix::glob::wildmatch(self.glob.as_slice().into(), path.into(), Mode::NO_MATCH_SLASH_LITERAL)
     }
+}
+
+/// What is behind the last dot of a name, if there is one.
+fn extension_of(name: &[u8]) -> Option<&[u8]> {
+    name.iter().rposition(|byte| *byte == b'.').map(|dot| &name[dot + 1..])
 }
 
 fn is_plain(glob: &[u8]) -> bool {
@@ -166,14 +183,15 @@ impl Default for Secrets {
 
 impl Secrets {
     fn of(globs: Vec<SecretGlob>) -> Secrets {
-        let (mut named, mut patterns) = (HashMap::<_, Vec<usize>, _>::default(), Vec::new());
+        let (mut named, mut extensions, mut patterns) = (Numbers::default(), Numbers::default(), Vec::new());
         for (number, glob) in globs.iter().enumerate() {
-            match glob.name() {
-                Some(name) => named.entry(name.to_vec()).or_default().push(number),
-                None => patterns.push(number),
+            match (glob.name(), glob.extension()) {
+                (Some(name), _) => named.entry(name.to_vec()).or_default().push(number),
+                (None, Some(extension)) => extensions.entry(extension.to_vec()).or_default().push(number),
+                (None, None) => patterns.push(number),
             }
         }
-        Secrets { globs, named, patterns, removed: Vec::new() }
+        Secrets { globs, named, extensions, patterns, removed: Vec::new() }
     }
 
     /// The table with the patterns `add`, which may begin with `/` or `~/`, and without the words `remove`.
@@ -211,7 +229,9 @@ impl Secrets {
         let paths = std::iter::successors(Some(path), |path| crate::fs::parent_of(path));
         for (depth, above) in paths.enumerate() {
             let name = above.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-            let numbers = self.named.get(name).into_iter().flatten().chain(patterns.iter().copied());
+            let with_extension = extension_of(name).and_then(|extension| self.extensions.get(extension));
+            let of_name = self.named.get(name).into_iter().chain(with_extension).flatten();
+            let numbers = of_name.chain(patterns.iter().copied());
             for glob in numbers.filter_map(|number| self.globs.get(*number)) {
                 // What is beneath a directory has not its content, and a public key is none.
                 let is_none =
