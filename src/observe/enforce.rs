@@ -28,7 +28,7 @@ pub struct EnforcedRules {
     pub policy: CompiledPolicy,
     /// What it may not change in any case: the rules themselves, our programs, the snapshot.
     pub protected: Vec<Vec<u8>>,
-    /// Where recordings keep which files have no private key, if anywhere.
+    /// The table of files without a private key, if there is a library to keep it in.
     pub keyless: Option<Vec<u8>>,
     /// What the manifest says of them.
     pub manifest: Enforcement,
@@ -195,8 +195,8 @@ impl Enforcer {
         self.rules.policy.first_rule(kind)
     }
 
-    /// Why a file of ours may not be read that may hold contents, if so: a rule means the content of a file wherever we
-    /// have it, too. Reads the manifest that tells of which files it is.
+    /// Why a file of ours that may hold contents may not be read, if so: a rule about a file means its content wherever
+    /// we keep it. Reads the manifest, which says of which files that is.
     pub fn forbids_content(&self, path: &[u8]) -> Option<Forbidden> {
         if !self.judges(PathUseKind::Read) {
             return None;
@@ -204,7 +204,7 @@ impl Enforcer {
         let protected = || Some(Forbidden { path: path.to_vec(), rule: PROTECTED.to_owned() });
         let file = Path::new(OsStr::from_bytes(path));
         let directory = file.parent().filter(|_| file.file_name() == Some(OsStr::new(BLOBS)));
-        // Of what has no manifest, nobody knows what it has.
+        // Without a manifest nobody knows what is in it.
         let Some(snapshot) = directory.and_then(|directory| Snapshot::open(directory).ok()) else {
             return protected();
         };

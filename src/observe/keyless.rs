@@ -1,7 +1,7 @@
 //! Files that were looked through and have no private key, by their state: a table that recordings share.
 //!
-//! A set-associative cache in one sparse file. An entry has a checksum, so that one that two recordings write at once, or
-//! that a crash has torn, is none. Neighbour: `enforce.rs`, which asks before a file is read.
+//! A set-associative cache in one sparse file. Entries have a checksum: one that two recordings wrote at the same time, or
+//! that a crash has torn, does not count. Neighbour: `enforce.rs`, which asks before a file is read.
 
 use std::fs::{File, OpenOptions};
 use std::io;

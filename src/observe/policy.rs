@@ -62,7 +62,7 @@ impl Policy {
         resolve::is_below(path, library) || moves && resolve::is_below(library, path)
     }
 
-    /// Whether a path of our own is that of a file which has contents of others, or parts of them.
+    /// Whether a path of our own is that of a file that may hold contents of recorded files.
     pub fn may_hold_content(&self, path: &[u8]) -> bool {
         path.ends_with(BLOBS.as_bytes())
             || is_unfinished_content(path)

@@ -82,7 +82,7 @@ impl Snapshot {
             let identity = |stat: &rustix::fs::Stat| (stat.st_dev, stat.st_ino);
             let opened = rustix::fs::fstat(&manifest_file)
                 .map_err(|error| Error::io("stat", path.join(MANIFEST))(error.into()))?;
-            // What needs no content does without.
+            // Whatever needs no content works without it.
             let (blobs, are_denied) = match open_in(&dir, BLOBS) {
                 Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => (None, true),
                 blobs => (blobs.map_err(Error::io("open", path.join(BLOBS)))?, false),

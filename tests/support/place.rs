@@ -158,6 +158,7 @@ impl Place {
             .env_remove("CLICOLOR")
             .env_remove("CLICOLOR_FORCE")
             .env_remove("CI") // terminals of CI have colours
+            .env_remove("LD_LIBRARY_PATH") // of cargo; our program is any program with it where rules are enforced
             .env_remove("AGENT_SNAPSHOT_SESSION")
             .env_remove("AGENT_SNAPSHOT_LIBRARY")
             .env_remove("XDG_STATE_HOME")

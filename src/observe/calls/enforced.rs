@@ -156,8 +156,8 @@ impl Recording {
         }
     }
 
-    /// Refuses to use the memory of a process: to write to it, and to read what may be that of one outside of the tree, if
-    /// reading is what rules are about.
+    /// Refuses a use of the memory of a process: any write, and where rules are about reads, any read of memory that may be
+    /// that of a process outside of the tree.
     fn refuse_memory(&self, path: &[u8], way: Way, refusals: &mut Refusals) {
         if way.kind == PathUseKind::Write || self.judges_reads() {
             refusals.push(refusal(path, way.operation, PROTECTED.to_owned()));

@@ -45,7 +45,7 @@ pub struct Part {
     pub found: Found,
 }
 
-/// What is looked at once after a call, if at all.
+/// What is looked at after a call, at most once.
 #[derive(Debug, Default)]
 pub struct Found {
     at_path: OnceCell<Option<FileStat>>,

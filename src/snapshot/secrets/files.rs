@@ -100,7 +100,7 @@ pub struct Secrets {
     globs: Vec<SecretGlob>,
     /// Those whose last component is a plain name, by that name.
     named: Numbers,
-    /// Those whose last component is anything with an extension, by that.
+    /// Those whose last component is `*` and a text with an extension, by the extension.
     extensions: Numbers,
     /// The others.
     patterns: Vec<usize>,
@@ -108,7 +108,7 @@ pub struct Secrets {
     removed: Vec<SecretGlob>,
 }
 
-/// Which globs need a word.
+/// The numbers of globs, by a word that each path has which they match.
 type Numbers = HashMap<Vec<u8>, Vec<usize>, foldhash::fast::RandomState>;
 
 #[derive(Debug, Clone)]
