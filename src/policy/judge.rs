@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::names::FileNames;
 use super::rules::{CompiledPolicy, Decision, PathUseKind, RuleWord};
 use super::{left_out, programs};
+use crate::snapshot::blobs::Side;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::compare::LinkedFile;
 use crate::snapshot::secrets::{ContentSign, blobs_have_sign};
@@ -292,18 +293,18 @@ fn by_name(
 fn unknown_names(record: &FileRecord, policy: &CompiledPolicy, names: &FileNames<'_>) -> Option<String> {
     let is_same = |one: &Present, other: &Present| one.identity() == other.identity();
     let (before, after) = (record.before.present(), record.after.present());
-    let (file, is_gone) = match (before, after) {
-        (Some(before), Some(after)) if is_same(before, after) => (before, false),
+    let (file, side, is_gone) = match (before, after) {
+        (Some(before), Some(after)) if is_same(before, after) => (before, Side::Before, false),
         // It was written to and removed, or removed, made anew and removed again: the record has no order.
-        (Some(before), None) => (before, true),
+        (Some(before), None) => (before, Side::Before, true),
         // It got this name and was written to.
-        (None, Some(after)) if names.is_changed(after) => (after, false),
+        (None, Some(after)) if names.is_changed(after) => (after, Side::After, false),
         _ => return None,
     };
     if file.file_type != FileType::File {
         return None;
     }
-    let (path, known) = (String::from_utf8_lossy(&record.path), names.known_before(file));
+    let (path, known) = (String::from_utf8_lossy(&record.path), names.known(file, side));
     if policy.has(RuleWord::AllowWrite) && file.nlink > known {
         let nlink = file.nlink;
         Some(format!(

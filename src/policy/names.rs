@@ -39,6 +39,8 @@ pub struct FileNames<'a> {
     changed: HashSet<Inode>,
     /// How many known names each had before.
     before: HashMap<Inode, u64>,
+    /// How many known names each has after.
+    after: HashMap<Inode, u64>,
 }
 
 fn attributes(state: &Present) -> (u32, u32, u32, u64, i64, u32) {
@@ -77,6 +79,7 @@ impl<'a> FileNames<'a> {
             if !Side::BOTH.into_iter().any(|side| names.inodes.contains_key(&(&**path, side))) {
                 names.by_rule.entry(inode).or_default().push(path);
                 *names.before.entry(inode).or_default() += 1;
+                *names.after.entry(inode).or_default() += 1;
                 Side::BOTH.into_iter().for_each(|side| names.add(inode, path, side));
             }
             linked.insert(inode);
@@ -109,6 +112,9 @@ impl<'a> FileNames<'a> {
             self.made_as_links.insert(path);
             self.linked.entry(path).or_default().push(from);
             self.linked.entry(from).or_default().push(path);
+        }
+        if let Some(inode) = self.inodes.get(&(path, Side::After)) {
+            *self.after.entry(*inode).or_default() += 1;
         }
         if let Some(inode) = self.inodes.get(&(path, Side::Before)).copied() {
             *self.before.entry(inode).or_default() += 1;
@@ -215,8 +221,12 @@ impl<'a> FileNames<'a> {
         state.file_identity().is_some_and(|file| self.by_rule.contains_key(&file))
     }
 
-    /// How many names of a file are known that it had before.
-    pub fn known_before(&self, state: &Present) -> u64 {
-        state.file_identity().and_then(|inode| self.before.get(&inode)).copied().unwrap_or(0)
+    /// How many names are known that a file has in its state on a side.
+    pub fn known(&self, state: &Present, side: Side) -> u64 {
+        let names = match side {
+            Side::Before => &self.before,
+            Side::After => &self.after,
+        };
+        state.file_identity().and_then(|inode| names.get(&inode)).copied().unwrap_or(0)
     }
 }

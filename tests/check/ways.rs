@@ -312,6 +312,8 @@ fn a_change_of_a_file_with_unknown_names_does_not_pass() {
         ("rm linked; echo x > linked; cat linked", 0),
         ("mv linked x", 0),
         ("echo x > a; ln a b; echo y > b", 0),
+        ("echo x >> own; ln own other", 0),
+        ("echo x >> own; ln own other; rm own", 0),
         ("rm linked", 0),
         ("cat linked", 0),
     ] {
