@@ -3,8 +3,10 @@
 //! Neighbours: the other files of `restore`, each for its part; `commands::restore` reports the outcome.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -31,10 +33,10 @@ use super::since::Since;
 use super::targets::{HardLinks, opposite, same_file, select};
 use super::times::{self, DirectoryTimes};
 use crate::snapshot::blobs::Side;
-use crate::snapshot::compare::has_two_states;
+use crate::snapshot::compare::{has_two_states, state};
 use crate::snapshot::layout::JOURNAL;
 use crate::snapshot::source::{Contents, Unavailable};
-use crate::snapshot::{self, FileRecord, Present, Snapshot, printable};
+use crate::snapshot::{self, FileRecord, FileType, Present, Snapshot, printable};
 
 /// How often a locked snapshot is tried.
 const LOCK_TRIES: u32 = 100;
@@ -234,9 +236,17 @@ fn with_changed_later(
 ) -> BTreeMap<Vec<u8>, String> {
     let mut conflicts = request.conflicts.clone();
     let Some(changed_later) = request.changed_later else { return conflicts };
+    // One that holds something stays when the later change is undone, too.
+    let is_filled_directory = |index: &usize| {
+        let record = &files[*index];
+        let wanted = state(record, request.wanted).present();
+        wanted.is_some_and(|wanted| wanted.file_type == FileType::Directory)
+            && std::fs::read_dir(OsStr::from_bytes(&record.path))
+                .is_ok_and(|mut entries| entries.next().is_some())
+    };
     let is_in_a_state = |index: &usize| {
         let found = inspections.get(index).and_then(|found| found.as_ref().ok());
-        found.is_some_and(|found| found.at_wanted || found.at_other)
+        found.is_some_and(|found| found.at_wanted && !is_filled_directory(index) || found.at_other)
     };
     let in_a_state = targets.iter().filter(|index| is_in_a_state(index)).map(|index| &files[*index]);
     let in_a_state = in_a_state.filter(|record| !record.is_git_state && has_two_states(record));

@@ -336,6 +336,28 @@ fn chain_of_several_goes_on_below_what_is_undone_already() {
     verb(&place, &["undo", "g"]).expect(1);
 }
 
+#[test]
+fn directory_that_a_later_recording_made_takes_what_was_in_it() {
+    let place = Place::new();
+    for name in ["d/b", "d/c"] {
+        place.write(name, name);
+    }
+    let before = tree(&place);
+    run(&place, &["--name", "removal"], "rm -r d");
+    run(&place, &[], "mkdir d; echo 2 > d/c");
+    verb(&place, &["undo", "d/b"]).expect(0);
+    verb(&place, &["undo", "d"]);
+    assert_eq!((read(&place, "d/b").as_deref(), read(&place, "d/c")), (Some("d/b"), None));
+    verb(&place, &["undo", "removal"]).expect(0);
+    assert_eq!(tree(&place), before);
+    // What it made in there is gone again.
+    run(&place, &["--name", "again"], "rm -r d");
+    run(&place, &[], "mkdir d; echo 2 > d/c; rm d/c");
+    verb(&place, &["undo", "d/b"]).expect(0);
+    verb(&place, &["undo", "again"]).expect(0);
+    assert_eq!(tree(&place), before);
+}
+
 /// Whatever is undone before, everything can be undone, and redone.
 #[test]
 #[ignore = "slow: twenty random histories"]
