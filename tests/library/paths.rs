@@ -372,6 +372,13 @@ fn slow_nothing_is_lost_whatever_was_undone_by_path() {
     let config = Config { cases: cases(20), failure_persistence: None, ..Config::default() };
     TestRunner::new(config)
         .run(&all, |(commands, undone)| {
+            // To a command that removes a directory and makes it again it is unaltered. Once the undo of an earlier
+            // command by this path has removed it, that is a conflict for good, which only --force resolves.
+            let makes_again = |steps: &Vec<(usize, usize)>| {
+                let removal = steps.iter().position(|(what, _)| *what == 1);
+                removal.is_some_and(|at| steps[at..].iter().any(|(what, _)| *what > 2))
+            };
+            prop_assume!(!(undone.contains(&1) && commands.iter().any(makes_again)));
             let place = Place::new();
             for (name, text) in [("a", "a"), ("d/b", "b"), ("d/c", "c")] {
                 place.write(name, text);
