@@ -2,11 +2,11 @@
 //!
 //! Knows paths, files and addresses, and no system calls. Neighbour: `calls/enforced.rs` asks before a call is made.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::keyless::KeylessFiles;
@@ -89,7 +89,7 @@ pub struct Enforcer {
     /// The files that rules name, by what was there when they were read.
     named: HashMap<Identity, Vec<Vec<u8>>, foldhash::fast::RandomState>,
     keys: HashMap<Identity, KnownContent, foldhash::fast::RandomState>,
-    keyless: OnceCell<Option<KeylessFiles>>,
+    keyless: KeylessFiles,
     refused: Vec<RefusedUse>,
     index: HashMap<(RefusedSubject, String, u32), usize>,
 }
@@ -114,7 +114,8 @@ impl Enforcer {
         }
         let (names, keys, refused, index) =
             (HashMap::default(), HashMap::default(), Vec::new(), HashMap::default());
-        Enforcer { rules, names, named, keys, keyless: OnceCell::new(), refused, index }
+        let table = rules.keyless.as_deref().map(|path| PathBuf::from(OsStr::from_bytes(path)));
+        Enforcer { rules, names, named, keys, keyless: KeylessFiles::at(table), refused, index }
     }
 
     /// Whether there are rules about a kind of use.
@@ -164,13 +165,7 @@ impl Enforcer {
             return None;
         }
         let rules = Arc::clone(&self.rules);
-        let keys = RefCell::new(Keys {
-            known: &mut self.keys,
-            keyless: &self.keyless,
-            table: rules.keyless.as_deref(),
-            path,
-            stat,
-        });
+        let keys = RefCell::new(Keys { known: &mut self.keys, keyless: &self.keyless, path, stat });
         let own = FileName { path: path.to_vec(), is_from_before: !used.is_gone };
         // What the kernel shows of a file that has no name is none, unless it is executed.
         let is_nameless = used.is_gone && kind != PathUseKind::Execute;
@@ -289,8 +284,7 @@ pub fn is_process_memory(path: &[u8]) -> bool {
 /// What is asked of the content of a file that is about to be read.
 struct Keys<'a> {
     known: &'a mut HashMap<Identity, KnownContent, foldhash::fast::RandomState>,
-    keyless: &'a OnceCell<Option<KeylessFiles>>,
-    table: Option<&'a [u8]>,
+    keyless: &'a KeylessFiles,
     path: &'a [u8],
     stat: Option<&'a FileStat>,
 }
@@ -311,15 +305,15 @@ impl Keys<'_> {
         if let Some(known) = self.known.get(&identity).filter(|known| known.version == version) {
             return known.is_key;
         }
-        let open = || KeylessFiles::open(Path::new(OsStr::from_bytes(self.table?))).ok();
-        let keyless = self.keyless.get_or_init(open).as_ref();
-        if keyless.is_some_and(|files| files.contains(&version)) {
+        if self.keyless.contains(&version) {
             return false;
         }
         let is_key = may_have_key(self.path, stat.st_size.cast_unsigned());
         if !version.is_recent() {
             self.known.insert(identity, KnownContent { version, is_key });
-            keyless.filter(|_| !is_key).inspect(|files| files.add(&version));
+            if !is_key {
+                self.keyless.add(&version);
+            }
         }
         is_key
     }

@@ -3,10 +3,11 @@
 //! A set-associative cache in one sparse file. Entries have a checksum: one that two recordings wrote at the same time, or
 //! that a crash has torn, does not count. Neighbour: `enforce.rs`, which asks before a file is read.
 
+use std::cell::OnceCell;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::fs::Signature;
 
@@ -18,15 +19,24 @@ const WAYS: usize = 4;
 /// of all these, little endian.
 const ENTRY: usize = 40;
 
-/// The table.
+/// The table, which is opened when it is first used. Without one, no file is known.
 #[derive(Debug)]
 pub struct KeylessFiles {
-    file: File,
+    path: Option<PathBuf>,
+    file: OnceCell<Option<File>>,
 }
 
 impl KeylessFiles {
-    /// Opens the table at a path, or makes it.
-    pub fn open(path: &Path) -> io::Result<KeylessFiles> {
+    /// The table at a path, which is made if it is not there.
+    pub fn at(path: Option<PathBuf>) -> KeylessFiles {
+        KeylessFiles { path, file: OnceCell::new() }
+    }
+
+    fn file(&self) -> Option<&File> {
+        self.file.get_or_init(|| KeylessFiles::open(self.path.as_ref()?).ok()).as_ref()
+    }
+
+    fn open(path: &Path) -> io::Result<File> {
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(flags);
@@ -34,34 +44,36 @@ impl KeylessFiles {
         if !file.metadata()?.is_file() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        Ok(KeylessFiles { file })
+        Ok(file)
     }
 
     /// Whether a file in this state is in it.
     pub fn contains(&self, state: &Signature) -> bool {
         let entry = entry_of(state);
-        self.read(set_of(state)).chunks_exact(ENTRY).any(|known| known == entry)
+        self.file()
+            .is_some_and(|file| read(file, set_of(state)).chunks_exact(ENTRY).any(|known| known == entry))
     }
 
     /// Adds a file that has no private key in this state, in place of another one if there is no room.
     pub fn add(&self, state: &Signature) {
+        let Some(file) = self.file() else { return };
         let (set, entry) = (set_of(state), entry_of(state));
-        let known = self.read(set);
+        let known = read(file, set);
         let is_free = |known: &[u8]| known.iter().all(|byte| *byte == 0);
         let free = known.chunks_exact(ENTRY).position(is_free);
         let way = free.unwrap_or(usize::from(entry[ENTRY - 1]) % WAYS);
-        // It is only slower without.
-        let _ = self.file.write_all_at(&entry, (set * WAYS as u64 + way as u64) * ENTRY as u64);
+        // An entry that is lost only costs time.
+        let _ = file.write_all_at(&entry, (set * WAYS as u64 + way as u64) * ENTRY as u64);
     }
+}
 
-    /// A set; zeros where nothing was written.
-    fn read(&self, set: u64) -> [u8; WAYS * ENTRY] {
-        let mut bytes = [0; WAYS * ENTRY];
-        if self.file.read_at(&mut bytes, set * (WAYS * ENTRY) as u64).is_err() {
-            bytes.fill(0);
-        }
-        bytes
+/// A set; zeros where nothing was written.
+fn read(file: &File, set: u64) -> [u8; WAYS * ENTRY] {
+    let mut bytes = [0; WAYS * ENTRY];
+    if file.read_at(&mut bytes, set * (WAYS * ENTRY) as u64).is_err() {
+        bytes.fill(0);
     }
+    bytes
 }
 
 /// The set in which a file in this state is, if it is in the table.
@@ -96,11 +108,11 @@ mod tests {
     fn a_file_is_known_in_the_state_in_which_it_was_looked_through() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("table");
-        let table = KeylessFiles::open(&path).unwrap();
+        let table = KeylessFiles::at(Some(path.clone()));
         assert!(!table.contains(&state(1, 1)));
         table.add(&state(1, 1));
         // Another recording.
-        let table = KeylessFiles::open(&path).unwrap();
+        let table = KeylessFiles::at(Some(path.clone()));
         assert!(table.contains(&state(1, 1)));
         for other in [state(2, 1), state(1, 2), Signature { size: 101, ..state(1, 1) }] {
             assert!(!table.contains(&other), "{other:?}");
@@ -111,7 +123,7 @@ mod tests {
     fn a_full_set_forgets_and_a_damaged_entry_is_none() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("table");
-        let table = KeylessFiles::open(&path).unwrap();
+        let table = KeylessFiles::at(Some(path.clone()));
         let same_set: Vec<Signature> = (0..9).map(|ctime| state(1, ctime)).collect();
         for state in &same_set {
             table.add(state);

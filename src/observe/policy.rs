@@ -11,7 +11,7 @@ use super::resolve;
 use crate::fs::FileStat;
 use crate::git;
 use crate::snapshot::Suppressed;
-use crate::snapshot::layout::{BLOBS, is_unfinished_content};
+use crate::snapshot::layout::has_contents;
 
 /// Directories that are never recorded.
 #[derive(Debug, Clone, Default)]
@@ -62,10 +62,9 @@ impl Policy {
         resolve::is_below(path, library) || moves && resolve::is_below(library, path)
     }
 
-    /// Whether a path of our own is that of a file that may hold contents of recorded files.
+    /// Whether a path of our own is that of a file that has contents of recorded files, or may have.
     pub fn may_hold_content(&self, path: &[u8]) -> bool {
-        path.ends_with(BLOBS.as_bytes())
-            || is_unfinished_content(path)
+        has_contents(path)
             || self.own.printed.as_ref().is_some_and(|printed| resolve::is_below(path, printed))
     }
 

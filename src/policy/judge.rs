@@ -127,21 +127,21 @@ pub trait Files {
     fn resolved(&self, path: &[u8]) -> Vec<u8>;
 }
 
-/// Whether [`judge`] may find anything because of this record. If it may because of none, it comes to the same without any.
-/// `keys_were_refused`: nothing was read that has a private key.
+/// Whether [`judge`] may find anything because of this record. If that holds for no record, its report is the same without
+/// records. `keys_were_refused`: nothing was read that has a private key.
 pub fn may_concern(policy: &CompiledPolicy, record: &FileRecord, keys_were_refused: bool) -> bool {
     // What was executed is judged by the names that records have.
     if policy.judges(PathUseKind::Execute) || policy.has(RuleWord::AllowRead) {
         return true;
     }
-    let states = || [&record.before, &record.after].into_iter().filter_map(State::present);
-    let files = || states().filter(|state| state.file_type == FileType::File);
-    let is_named =
-        |file: &Present| policy.named.iter().any(|named| named.state.file_identity() == file.file_identity());
+    let states = [&record.before, &record.after];
+    let files =
+        || states.into_iter().filter_map(State::present).filter(|state| state.file_type == FileType::File);
+    let is_named = |file: &Present| FileNames::by_rule(&policy.named, file).next().is_some();
     let is_linked = !record.linked_from.is_empty() || files().any(|file| file.nlink > 1);
     let is_renamed = record.renamed_from.is_some() || record.renamed_to.is_some();
     let is_changed = !changes_of(record).is_empty();
-    let is_read = record.operations.intersects(Operations::from(Operation::Read).with(Operation::Execute));
+    let is_read = record.operations.intersects(Operations::CONTENT_READS);
     let has = |sign| sign != ContentSign::Key || !keys_were_refused;
     is_changed && (is_linked || forbids_writing(policy, &record.path).is_some())
         || (is_read || is_linked || is_renamed)
@@ -345,21 +345,20 @@ fn forbidden_reads<'a>(
     names: &FileNames<'a>,
     live: &dyn Files,
 ) -> Vec<(&'a [u8], Operations, Forbidden)> {
-    let content = Operations::from(Operation::Read).with(Operation::Execute);
-    let reads = record.operations.intersection(content);
+    let reads = record.operations.intersection(Operations::CONTENT_READS);
     // Whoever started the recording has chosen the file.
     let looks = match record.is_inherited_alone() {
         true => Operations::NONE,
-        false => record.operations.intersection(content.with(Operation::Directory)),
+        false => record.operations.intersection(Operations::CONTENT_READS.with(Operation::Directory)),
     };
     if !policy.forbids_reading_any() || reads.is_empty() && looks.is_empty() {
         return Vec::new();
     }
     let has = |sign| live.has(record, sign);
     let forbidden = forbidden_by_name(record, policy, names, &has);
-    let forbidden = forbidden.filter_map(|(name, forbidden)| {
-        let operations = if forbidden.1.is_some() { reads } else { looks };
-        (!operations.is_empty()).then_some((name, operations, forbidden))
+    let forbidden = forbidden.filter_map(|(name, (word, text))| {
+        let operations = if text.is_some() { reads } else { looks };
+        (!operations.is_empty()).then_some((name, operations, (word, text)))
     });
     forbidden.collect()
 }

@@ -8,7 +8,7 @@ use super::judge::{Files, Finding, FindingSubject, PolicyReport};
 use super::patterns::{PathMatch, PathRule, SYSTEM};
 use super::rules::{CompiledPolicy, Decision, PathUseKind, PolicyPlaces, RuleWord};
 use crate::git::below;
-use crate::snapshot::{Header, LeftOutUse, Operation, Operations, Suppressed};
+use crate::snapshot::{Header, LeftOutUse, Operations, Suppressed};
 
 /// The changes that a rule left out; those of an earlier version by the topmost paths.
 pub fn changes(rule: &Suppressed) -> Vec<LeftOutUse> {
@@ -25,11 +25,10 @@ pub fn changes(rule: &Suppressed) -> Vec<LeftOutUse> {
 
 /// The reads that are listed and forbidden.
 pub fn forbidden_reads(header: &Header, policy: &CompiledPolicy, live: &dyn Files) -> Vec<Finding> {
-    let content = Operations::from(Operation::Read).with(Operation::Execute);
     let listed =
         header.suppressed.iter().flat_map(|rule| rule.read.iter().flatten().map(move |used| (rule, used)));
     let findings = listed.filter_map(|(rule, used)| {
-        let reads = used.operations.intersection(content);
+        let reads = used.operations.intersection(Operations::CONTENT_READS);
         let has = |sign| live.has_now(&used.path, sign);
         let (operations, word, text) = match policy.decide(PathUseKind::Read, &used.path, &has) {
             Decision::Denied(word, text) if !reads.is_empty() => (reads, word, Some(text)),

@@ -236,24 +236,28 @@ fn with_changed_later(
 ) -> BTreeMap<Vec<u8>, String> {
     let mut conflicts = request.conflicts.clone();
     let Some(changed_later) = request.changed_later else { return conflicts };
-    // One that holds something stays when the later change is undone, too.
-    let is_filled_directory = |index: &usize| {
-        let record = &files[*index];
-        let wanted = state(record, request.wanted).present();
-        wanted.is_some_and(|wanted| wanted.file_type == FileType::Directory)
-            && std::fs::read_dir(OsStr::from_bytes(&record.path))
-                .is_ok_and(|mut entries| entries.next().is_some())
-    };
-    let is_in_a_state = |index: &usize| {
-        let found = inspections.get(index).and_then(|found| found.as_ref().ok());
-        found.is_some_and(|found| found.at_wanted && !is_filled_directory(index) || found.at_other)
-    };
+    let found_at = |index: &usize| inspections.get(index).and_then(|found| found.as_ref().ok());
+    let is_in_a_state =
+        |index: &usize| found_at(index).is_some_and(|found| found.at_wanted || found.at_other);
     let in_a_state = targets.iter().filter(|index| is_in_a_state(index)).map(|index| &files[*index]);
     let in_a_state = in_a_state.filter(|record| !record.is_git_state && has_two_states(record));
     let paths = in_a_state.map(|record| record.path.as_slice());
     let paths: HashSet<&[u8]> = paths.filter(|path| !conflicts.contains_key(*path)).collect();
+    // A directory that holds something stays when the later change is undone, too.
+    let stays = |path: &[u8]| {
+        let index = FileRecord::find(files, path);
+        let is_directory = |index: &usize| {
+            let wanted = state(&files[*index], request.wanted).present();
+            wanted.is_some_and(|wanted| wanted.file_type == FileType::Directory)
+        };
+        index
+            .filter(is_directory)
+            .and_then(|index| found_at(&index))
+            .is_some_and(|found| found.at_wanted && !found.at_other)
+            && std::fs::read_dir(OsStr::from_bytes(path)).is_ok_and(|mut entries| entries.next().is_some())
+    };
     if !paths.is_empty() {
-        conflicts.extend(changed_later(&paths));
+        conflicts.extend(changed_later(&paths).into_iter().filter(|(path, _)| !stays(path)));
     }
     conflicts
 }

@@ -48,13 +48,15 @@ const RESERVE_BYTES: u64 = 256 << 20;
 /// ... or less than one part in this many, whichever is less.
 const RESERVE_PART: u64 = 50;
 
-/// Whether a path is that of content beside [`BLOBS`]: a journal of a recording, a temporary file, or in a directory of
-/// damaged ones.
-pub fn is_unfinished_content(path: &[u8]) -> bool {
-    let is_content = |name: &[u8]| {
-        name == JOURNAL.as_bytes() || is_temporary(name) || name.starts_with(DAMAGED.as_bytes())
+/// Whether a path is that of a file of a bundle that has contents: the blobs, a recording's journal, a temporary file, or
+/// one in a directory of damaged ones.
+pub fn has_contents(path: &[u8]) -> bool {
+    let has_contents = |name: &[u8]| {
+        [BLOBS, JOURNAL].map(str::as_bytes).contains(&name)
+            || is_temporary(name)
+            || name.starts_with(DAMAGED.as_bytes())
     };
-    path.split(|byte| *byte == b'/').any(is_content)
+    path.split(|byte| *byte == b'/').any(has_contents)
 }
 
 /// How many bytes may be taken of the filesystem of an open directory before it counts as nearly full.

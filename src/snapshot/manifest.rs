@@ -370,6 +370,9 @@ impl Operations {
     pub const CHANGES: Operations =
         Operations(Operation::Write as u8 | Operation::Delete as u8 | Operation::Metadata as u8);
 
+    /// The operations that read the content of a file.
+    pub const CONTENT_READS: Operations = Operations(Operation::Read as u8 | Operation::Execute as u8);
+
     /// The set with `operation` added.
     #[must_use]
     pub const fn with(self, operation: Operation) -> Operations {

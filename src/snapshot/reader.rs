@@ -102,10 +102,10 @@ impl Snapshot {
             let files = files.into_iter().flatten().map(stat).collect::<Result<Vec<_>, _>>()?;
             let owner = only_writer(&stat(dir.as_fd())?, &files);
             let manifest = parse(&manifest_file, &path.join(MANIFEST))?;
-            let opened = match are_denied {
-                true => Snapshot::of_manifest(path, manifest, |_| Ok(Blobs::Denied))?,
-                false => Snapshot::assemble(path, manifest, blobs)?,
-            };
+            let opened = Snapshot::of_manifest(path, manifest, |wanted| match are_denied {
+                true => Ok(Blobs::Denied),
+                false => open_blobs(blobs, wanted),
+            })?;
             return Ok(Snapshot { owner, _manifest: Some(manifest_file), ..opened });
         }
     }

@@ -94,17 +94,11 @@ pub fn program(actions: Actions, pass: u64, descriptors: &[u32]) -> Vec<Instruct
         program.extend(stops(asks::rows().map(|(number, when, _)| (*number, *when))));
     }
     if let Some(refusable) = actions.refusable {
-        program.extend(stops(sharing()));
-        if refusable.reads {
-            program.extend(stops([(syscalls::number(READ_MEMORY), &[][..])].into_iter()));
-        }
+        program.extend(stops(stopped_for_rules(refusable)));
     }
     program.extend(search(&ranges(actions), actions, pass));
     program
 }
-
-/// The call by which a process reads the memory of another one, which may have what it must not read.
-pub const READ_MEMORY: &str = "process_vm_readv";
 
 /// The program that lets everything pass.
 pub fn allow_all() -> [Instruction; 1] {
@@ -153,11 +147,15 @@ fn stops(calls: impl Iterator<Item = (u32, &'static [Condition])>) -> Vec<Instru
     program
 }
 
-/// The calls after which the caller's memory, or its descriptors, may change while it waits for a decision.
-fn sharing() -> impl Iterator<Item = (u32, &'static [Condition])> {
+/// The calls that stop where rules are enforced, whatever their row says: those after which the caller's memory, or its
+/// descriptors, may change while it waits for a decision, and the one that reads the memory of another process, which may
+/// have what must not be read.
+fn stopped_for_rules(refusable: Refusable) -> impl Iterator<Item = (u32, &'static [Condition])> {
     const SHARES: &[Condition] = &[Condition::Has { arg: 0, mask: syscalls::CLONE_SHARES }];
+    let reads: &[(&str, &[Condition])] = if refusable.reads { &[("process_vm_readv", &[])] } else { &[] };
     [("clone", SHARES), ("io_setup", &[]), ("userfaultfd", &[])]
         .into_iter()
+        .chain(reads.iter().copied())
         .map(|(name, when)| (syscalls::number(name), when))
 }
 
@@ -390,12 +388,9 @@ mod tests {
     fn expected(number: u32, args: &Args, actions: Actions) -> u32 {
         let asks = asks::rows().find(|(asking, ..)| *asking == number);
         let is_asking = |when: &[Condition]| when.is_empty() || when.iter().any(|test| test.holds(args));
-        if actions.refusable.is_some() && sharing().any(|(of, when)| of == number && is_asking(when)) {
-            return TRACE;
-        }
-        if actions.refusable.is_some_and(|refusable| refusable.reads)
-            && number == syscalls::number(READ_MEMORY)
-        {
+        let is_stopped =
+            |refusable| stopped_for_rules(refusable).any(|(of, when)| of == number && is_asking(when));
+        if actions.refusable.is_some_and(is_stopped) {
             return TRACE;
         }
         if actions.for_recall && asks.is_some_and(|(_, when, _)| is_asking(when)) {

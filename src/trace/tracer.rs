@@ -105,7 +105,7 @@ pub struct Tracer<'a, O: Observer> {
     /// The memory to which arguments are copied; none if no call is refused by rules.
     pins: Option<Pins>,
     /// Whether memory of processes outside of the tree may not be read.
-    keeps_outside: bool,
+    guards_memory_outside: bool,
 }
 
 impl<'a, O: Observer> Tracer<'a, O> {
@@ -132,13 +132,13 @@ impl<'a, O: Observer> Tracer<'a, O> {
             nested_tracers: NestedTracers::default(),
             watched: None,
             pins: None,
-            keeps_outside: false,
+            guards_memory_outside: false,
         }
     }
 
     /// Has the observer decide about reads of the memory of processes outside of the tree, if it may refuse any reads.
     pub fn refuse(self, refusable: Option<Refusable>) -> Self {
-        Tracer { keeps_outside: refusable.is_some_and(|refusable| refusable.reads), ..self }
+        Tracer { guards_memory_outside: refusable.is_some_and(|refusable| refusable.reads), ..self }
     }
 
     /// Copies the arguments of calls that rules may refuse, so that what these name does not change once it is decided.
@@ -543,12 +543,15 @@ impl<'a, O: Observer> Tracer<'a, O> {
         }
         let judged = pinned.as_ref().map_or(arguments, |pinned| &pinned.arguments);
         let mut made = Made::Yes;
-        let of_outside = self.keeps_outside && arch == arch::AUDIT_ARCH && !self.is_tracee(arguments[0]);
         match syscalls::interpret(arch, number, judged, &TraceeMemory(caller.tid)) {
-            Interpretation::Irrelevant if of_outside && number == READ_MEMORY => {
+            Interpretation::Irrelevant
+                if (arch, number) == (arch::AUDIT_ARCH, READ_MEMORY)
+                    && self.guards_memory_outside
+                    && !self.is_tracee(arguments[0]) =>
+            {
                 let special = Some(Special::Unmodelled);
                 let decoded = DecodedSyscall { special, ..DecodedSyscall::default() };
-                made = self.decide(tracee, caller, filter::READ_MEMORY, &decoded, arguments, since)?;
+                made = self.decide(tracee, caller, "process_vm_readv", &decoded, arguments, since)?;
             }
             Interpretation::Irrelevant => self.redirect(tracee, arguments, pinned),
             Interpretation::Unreadable(name) => {

@@ -157,10 +157,15 @@ impl BundleWriter {
             sync,
             recall,
             secrets,
-            policy: setup.policy.clone(),
+            policy: None,
             first: Mutex::default(),
             mount_points: None,
         }
+    }
+
+    /// The same, judged by these rules at its end.
+    pub fn with_policy(self, policy: Option<CompiledPolicy>) -> BundleWriter {
+        BundleWriter { policy, ..self }
     }
 
     /// The same for a step of a session, whose steps share what is known of mount points.
@@ -225,13 +230,11 @@ impl BundleWriter {
         }
         let judged = self.policy.as_ref().map(|policy| {
             let path = directory.real_path();
-            outcome_of(
-                policy,
-                match concerns_rules {
-                    true => Snapshot::open(path),
-                    false => Snapshot::without_records(path, header.clone()),
-                },
-            )
+            let snapshot = match concerns_rules {
+                true => Snapshot::open(path),
+                false => Snapshot::without_records(path, header.clone()),
+            };
+            outcome_of(policy, snapshot)
         });
         let facts = Facts { counts: &counts, elapsed, verdict: judged.as_ref().map(|(_, verdict)| *verdict) };
         let report = report::render(setup.report, &header, &facts, &path, directory.real_path());

@@ -128,7 +128,8 @@ fn record(
     // While the command's process installs its seccomp filter.
     let unstarted = Unstarted(Some(&directory));
     let header = bundle::first_header(&setup);
-    let bundle = Arc::new(BundleWriter::new(&setup, header.clone(), Arc::clone(&directory)));
+    let bundle = BundleWriter::new(&setup, header.clone(), Arc::clone(&directory));
+    let bundle = Arc::new(bundle.with_policy(setup.policy.clone()));
     let notes = Arc::clone(channel);
     let say = Box::new(move |note: &str| notes.try_send(&ToFront::Note(note.to_owned())));
     let losses = Losses::new(say, setup.shell_config.take());

@@ -79,8 +79,7 @@ impl Recording {
             return;
         }
         let Some(opened) = part.opened(caller, fd) else { return };
-        let prepared = part.stat.as_ref().or_else(|| part.now());
-        if prepared.is_some_and(|stat| (stat.st_dev, stat.st_ino) == (opened.st_dev, opened.st_ino)) {
+        if part.has_opened_it(caller, fd) {
             return;
         }
         let inode = part.stat.as_ref().and_then(|stat| self.ledger.inodes.of(stat));

@@ -183,9 +183,9 @@ impl Recording {
                 if let Some(stat) = stat.filter(|stat| resolve::is_regular(stat) && stat.st_nlink > 1) {
                     self.learn_name(&place.path, stat);
                 }
+                let is_memory = is_process_memory(&place.path);
                 for way in ways(access.effect, stat) {
                     let writes = way.kind == PathUseKind::Write;
-                    let is_memory = is_process_memory(&place.path);
                     if is_memory && way.kind == PathUseKind::Read && !self.is_procfs_of_the_tree(&place.path)
                     {
                         self.refuse_memory(&place.path, way, refusals);
@@ -315,7 +315,8 @@ impl Recording {
             && !enforcer.is_keyless(path)
             && self.processes.traits(caller.tgid).own_program != OwnProgram::No;
         let reads_content = is_ours
-            && (kind, allowed_only) == (PathUseKind::Read, false)
+            && kind == PathUseKind::Read
+            && operation != Operation::Directory
             && (is_gone && !is_exempt || self.policy.may_hold_content(path));
         let content = if reads_content { enforcer.forbids_content(path) } else { None };
         let used = Use { kind, path, stat, is_of_file, denied_only, allowed_only, is_gone };
@@ -610,12 +611,10 @@ impl Recording {
 
 /// Whether what an open has come to is the file that was judged, or a new one at the path that was.
 fn is_as_judged(part: &Part, caller: Caller, fd: i32) -> bool {
-    let Some(opened) = part.opened(caller, fd) else { return false };
-    let is_it = |stat: &FileStat| (stat.st_dev, stat.st_ino) == (opened.st_dev, opened.st_ino);
-    match &part.stat {
-        Some(judged) => is_it(judged),
-        None => opened.st_nlink == 1 && part.now().is_some_and(is_it),
-    }
+    // A new file has no other name by which it would be judged.
+    let is_judged =
+        || part.stat.is_some() || part.opened(caller, fd).is_some_and(|opened| opened.st_nlink == 1);
+    part.has_opened_it(caller, fd) && is_judged()
 }
 
 /// What a call that is not decoded fails with: one that is newer than the table is one that the kernel does not have.

@@ -81,7 +81,7 @@ pub fn identity_of(path: impl rustix::path::Arg) -> Option<ProgramIdentity> {
 
 /// Whether the environment of a process has variables for the dynamic loader (ld.so(8)), by which it may run code of
 /// others.
-fn tells_the_loader(caller: Caller) -> bool {
+fn has_loader_variables(caller: Caller) -> bool {
     let environment = std::fs::read(format!("/proc/{}/environ", caller.tid)).unwrap_or_default();
     environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(b"LD_"))
 }
@@ -115,7 +115,7 @@ impl Recording {
         let program = identity_of(format!("/proc/{}/exe", caller.tid));
         let own = program.is_some_and(|program| self.own_programs.contains(&program))
             && *IS_OUR_EXE
-            && (self.enforcer.is_none() || !tells_the_loader(caller));
+            && (self.enforcer.is_none() || !has_loader_variables(caller));
         if let Some(traits) = self.processes.traits_mut(caller.tgid) {
             traits.own_program = if own { OwnProgram::Runs } else { OwnProgram::No };
         }

@@ -76,8 +76,17 @@ impl Part {
 
     /// What the call has opened as `fd`.
     pub fn opened(&self, caller: Caller, fd: i32) -> Option<&FileStat> {
-        let link = view::descriptor_link(caller, fd);
-        self.found.opened.get_or_init(|| rustix::fs::stat(link.as_str()).ok()).as_ref()
+        let stat = || rustix::fs::stat(view::descriptor_link(caller, fd).as_str()).ok();
+        self.found.opened.get_or_init(stat).as_ref()
+    }
+
+    /// Whether the call has opened, as `fd`, the file that was prepared, or if there was none, the one that is at its path
+    /// since.
+    pub fn has_opened_it(&self, caller: Caller, fd: i32) -> bool {
+        let prepared = self.stat.as_ref().or_else(|| self.now());
+        prepared.zip(self.opened(caller, fd)).is_some_and(|(prepared, opened)| {
+            (prepared.st_dev, prepared.st_ino) == (opened.st_dev, opened.st_ino)
+        })
     }
 
     /// What the call does here, if it succeeds.

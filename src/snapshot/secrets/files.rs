@@ -108,7 +108,7 @@ pub struct Secrets {
     removed: Vec<SecretGlob>,
 }
 
-/// The numbers of globs, by a word that each path has which they match.
+/// Indices of globs, by a component or an extension that a path must have for them to match.
 type Numbers = HashMap<Vec<u8>, Vec<usize>, foldhash::fast::RandomState>;
 
 #[derive(Debug, Clone)]
@@ -140,14 +140,13 @@ impl SecretGlob {
     /// The last component, if only a path that ends with it matches.
     fn name(&self) -> Option<&[u8]> {
         let name = self.glob.rsplit(|byte| *byte == b'/').next()?;
-        (is_plain(name) && !name.iter().any(|byte| matches!(byte, b'*' | b'?'))).then_some(name)
+        is_text(name).then_some(name)
     }
 
-    /// The extension, if the last component is anything that ends with a text which has it.
+    /// The extension, if the last component is `*` and a text that has one.
     fn extension(&self) -> Option<&[u8]> {
         let end = self.glob.rsplit(|byte| *byte == b'/').next()?.strip_prefix(b"*")?;
-        let is_text = is_plain(end) && !end.iter().any(|byte| matches!(byte, b'*' | b'?'));
-        extension_of(end).filter(|_| is_text)
+        extension_of(end).filter(|_| is_text(end))
     }
 
     fn may_match(&self, path: &[u8]) -> bool {
@@ -164,6 +163,11 @@ impl SecretGlob {
 /// What is behind the last dot of a name, if there is one.
 fn extension_of(name: &[u8]) -> Option<&[u8]> {
     name.iter().rposition(|byte| *byte == b'.').map(|dot| &name[dot + 1..])
+}
+
+/// Whether a part of a glob matches itself alone.
+fn is_text(part: &[u8]) -> bool {
+    is_plain(part) && !part.iter().any(|byte| matches!(byte, b'*' | b'?'))
 }
 
 fn is_plain(glob: &[u8]) -> bool {
