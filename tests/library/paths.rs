@@ -358,6 +358,27 @@ fn directory_that_a_later_recording_made_takes_what_was_in_it() {
     assert_eq!(tree(&place), before);
 }
 
+#[test]
+fn directory_that_stays_for_what_others_put_there_makes_way_for_the_next_undo() {
+    let place = Place::new();
+    for name in ["d/b", "d/c"] {
+        place.write(name, name);
+    }
+    let before = tree(&place);
+    run(&place, &[], "rm -r d");
+    run(&place, &[], "mkdir d; echo 1 > a");
+    run(&place, &[], "rm -r d");
+    run(&place, &["--name", "last"], "mkdir d; echo 2 > d/c; rm d/c");
+    let after = tree(&place);
+    verb(&place, &["undo", "d/b"]).expect(0);
+    let left = verb(&place, &["undo"]).expect(1).stdout;
+    assert!(left.contains("d: it holds b"), "{left}");
+    assert!((0..6).any(|_| verb(&place, &["undo"]).stderr.contains("there is nothing to undo")));
+    assert_eq!(tree(&place), before);
+    assert!((0..6).any(|_| verb(&place, &["redo"]).stderr.contains("there is nothing to redo")));
+    assert_eq!(tree(&place), after);
+}
+
 /// Whatever is undone before, everything can be undone, and redone.
 #[test]
 #[ignore = "slow: twenty random histories"]
