@@ -12,7 +12,7 @@ use super::exit::{Exit, VerbResult};
 use super::out::Console;
 use super::paths::{number_of_paths, shell_word};
 use crate::cli::Recover;
-use crate::snapshot::layout::{self, SnapshotDir};
+use crate::snapshot::layout::{self, JOURNAL, SnapshotDir};
 use crate::snapshot::recover::{self, Recovered, Recovery};
 use crate::snapshot::{Error, Snapshot, printable};
 
@@ -92,7 +92,10 @@ fn wait_for_recorder(path: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error
         }
         // Or the kernel has not closed all files of the recorder yet.
         Some(_) => say(&format!("waiting for another process that recovers {dir}")),
-        None => say(&format!("waiting for another process that uses {dir}")),
+        None => {
+            recover::journal_is_readable(path).map_err(Error::io("open", path.join(JOURNAL)))?;
+            say(&format!("waiting for another process that uses {dir}"));
+        }
     }
     layout::wait_until_unlocked(path).map_err(Error::io("wait for the lock of", path))
 }

@@ -5,8 +5,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::fs;
 use std::path::Path;
+use std::{fs, io};
 
 use serde::Serialize;
 
@@ -40,6 +40,8 @@ pub struct Problem {
 pub enum ProblemKind {
     /// It can't be read whole, or contradicts itself.
     Damaged,
+    /// This user, or a rule, may not read it: it may be whole.
+    Unreadable,
     /// The log tells of it, and it is not there.
     Missing,
     /// The log does not tell of it.
@@ -55,6 +57,16 @@ pub enum ProblemKind {
 }
 
 impl ProblemKind {
+    /// That of a bundle which reading ends with this error.
+    pub fn of(error: &snapshot::Error) -> ProblemKind {
+        match error {
+            snapshot::Error::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                ProblemKind::Unreadable
+            }
+            _ => ProblemKind::Damaged,
+        }
+    }
+
     /// Whether something should be done about it.
     pub fn is_finding(self) -> bool {
         self != ProblemKind::Foreign
@@ -64,6 +76,7 @@ impl ProblemKind {
 impl fmt::Display for ProblemKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            ProblemKind::Unreadable => "not readable",
             ProblemKind::Damaged => "damaged",
             ProblemKind::Missing => "missing",
             ProblemKind::Unlisted => "not in the log",
@@ -177,7 +190,7 @@ fn check_recording(id: &str, path: &Path, is_listed: bool, shown: &str, findings
     }
     findings.checked += 1;
     match prove(path) {
-        Err(error) => findings.add(shown, ProblemKind::Damaged, error.to_string()),
+        Err(error) => findings.add(shown, ProblemKind::of(&error), error.to_string()),
         Ok(snapshot) => {
             let header = snapshot.header();
             if !header.kind.is_recording() || header.id.get(..ID_LENGTH) != Some(id) {
@@ -201,7 +214,7 @@ fn check_recording(id: &str, path: &Path, is_listed: bool, shown: &str, findings
 fn check_companion(path: &Path, shown: &str, findings: &mut Findings) {
     findings.checked += 1;
     if let Err(error) = prove(path) {
-        findings.add(shown, ProblemKind::Damaged, error.to_string());
+        findings.add(shown, ProblemKind::of(&error), error.to_string());
     }
 }
 

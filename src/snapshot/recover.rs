@@ -73,6 +73,17 @@ pub fn recorder(path: &Path) -> Option<Begin> {
     begin_of(journal_in(path)?)
 }
 
+/// Whether a journal that may be in the directory at `path` can be opened.
+///
+/// # Errors
+/// The user, or a rule that is enforced, may not read it.
+pub fn journal_is_readable(path: &Path) -> io::Result<()> {
+    match fs::open_regular(path.join(JOURNAL).as_os_str().as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// Whether there is nothing in the directory at `path` but what a recording makes before its journal says anything.
 pub fn has_not_begun(path: &Path) -> bool {
     let is_left = |entry: io::Result<DirEntry>| {

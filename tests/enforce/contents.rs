@@ -118,6 +118,22 @@ fn our_own_program_gets_no_content_that_may_not_be_read_and_all_other() {
 }
 
 #[test]
+fn our_own_program_says_what_it_may_not_read() {
+    for &user in User::all() {
+        let place = place(user);
+        let run = place.command().args(["run", "--quiet", "rm", "../shut/secret"]).output().unwrap();
+        assert!(run.status.success(), "{run:?}");
+        let program = place.executable(&PathBuf::from(BINARY)).display().to_string();
+        let script = format!("{program} fsck; echo $?; {program} recover ../out 2>&1; echo $?");
+        let output = enforced(&place, &["--deny-read", "../shut"], &script);
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert!(printed.contains("not readable: snapshots/"), "{user:?} {output:?}");
+        assert!(printed.contains("blobs.parquet: Permission denied"), "{user:?} {output:?}");
+        assert!(printed.contains(".agent-snapshot-journal: Permission denied"), "{user:?} {output:?}");
+    }
+}
+
+#[test]
 fn our_own_program_that_is_told_to_load_code_is_any_program() {
     for &user in User::all() {
         let place = place(user);
