@@ -179,8 +179,8 @@ fn at_terminal(place: &Place, program: &str, arguments: &[&str], typed: Typed<'_
     for (prompt, line) in steps.chain([(None, "")]) {
         while prompt.is_none_or(|prompt| !shown[from..].contains(prompt)) {
             let mut bytes = [0; 4096];
-            // EIO when the last process has closed the terminal. It may come before what that process wrote last:
-            // the kernel looks for input first, then for the other end (n_tty_read, Linux 6.18).
+            // EIO when the last process has closed the terminal. What that process wrote last may still be there after
+            // the first one: n_tty_read (Linux 6.18) checks for input before it checks the other end.
             let Some(count @ 1..) = (0..2).find_map(|_| master.read(&mut bytes).ok()) else { break };
             shown.push_str(&String::from_utf8_lossy(&bytes[..count]));
         }

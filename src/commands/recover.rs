@@ -93,7 +93,7 @@ fn wait_for_recorder(path: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error
         // Or the kernel has not closed all files of the recorder yet.
         Some(_) => say(&format!("waiting for another process that recovers {dir}")),
         None => {
-            recover::journal_is_readable(path).map_err(Error::io("open", path.join(JOURNAL)))?;
+            recover::check_journal_access(path).map_err(Error::io("open", path.join(JOURNAL)))?;
             say(&format!("waiting for another process that uses {dir}"));
         }
     }

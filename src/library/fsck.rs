@@ -40,7 +40,7 @@ pub struct Problem {
 pub enum ProblemKind {
     /// It can't be read whole, or contradicts itself.
     Damaged,
-    /// This user, or a rule, may not read it: it may be whole.
+    /// Its permissions, or a rule that is enforced, forbid to read it: it may be whole.
     Unreadable,
     /// The log tells of it, and it is not there.
     Missing,
@@ -57,7 +57,7 @@ pub enum ProblemKind {
 }
 
 impl ProblemKind {
-    /// That of a bundle which reading ends with this error.
+    /// The kind of problem that an error in reading a bundle shows.
     pub fn of(error: &snapshot::Error) -> ProblemKind {
         match error {
             snapshot::Error::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
@@ -76,8 +76,8 @@ impl ProblemKind {
 impl fmt::Display for ProblemKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            ProblemKind::Unreadable => "not readable",
             ProblemKind::Damaged => "damaged",
+            ProblemKind::Unreadable => "not readable",
             ProblemKind::Missing => "missing",
             ProblemKind::Unlisted => "not in the log",
             ProblemKind::Unrecovered => "not recovered",

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -162,7 +162,7 @@ pub fn run(
     let times = times::times(&input, &plan, &directories, records);
     let is_undone = interrupted.itself && request.wanted == Side::Before && request.is_whole;
     let leaves_mark = request.leaves_mark
-        && plan.left.iter().all(|(path, why)| is_undone_but_for(request, &files, path, why));
+        && plan.left.iter().all(|(path, why)| counts_as_undone(request, &files, path, why));
     let nothing_to_do = plan.steps.is_empty() && interrupted.own.is_empty() && !is_undone && !leaves_mark;
     if nothing_to_do {
         access.revoke().map_err(failed("change back the mode of a directory"))?;
@@ -245,20 +245,23 @@ fn with_changed_later(
     let in_a_state = in_a_state.filter(|record| !record.is_git_state && has_two_states(record));
     let paths = in_a_state.map(|record| record.path.as_slice());
     let paths: HashSet<&[u8]> = paths.filter(|path| !conflicts.contains_key(*path)).collect();
-    // A directory stays while it holds something, whether it is to be there or not, and so it does when the later change is
-    // undone.
+    // A directory that holds something is not removed: neither by this restore nor by the undo of the later change.
     let stays = |path: &[u8]| {
-        let Some(index) = FileRecord::find(files, path) else { return false };
-        let directory = Path::new(OsStr::from_bytes(path));
+        let Some((index, found)) = FileRecord::find(files, path).and_then(|at| Some((at, found_at(&at)?)))
+        else {
+            return false;
+        };
         match state(&files[index], request.wanted).present() {
             Some(wanted) if wanted.file_type == FileType::Directory => {
-                found_at(&index).is_some_and(|found| found.at_wanted && !found.at_other)
-                    && std::fs::read_dir(directory).is_ok_and(|mut entries| entries.next().is_some())
+                found.at_wanted
+                    && !found.at_other
+                    && std::fs::read_dir(OsStr::from_bytes(path))
+                        .is_ok_and(|mut entries| entries.next().is_some())
             }
             Some(_) => false,
             None => {
-                let unknown = unknown_entries(files, directory);
-                !unknown.is_empty() && changed_later(&unknown.iter().map(Vec::as_slice).collect()).is_empty()
+                let unknown = unknown_entries(files, path, found, &found_at);
+                !unknown.is_empty() && !are_changed_later(request, &unknown)
             }
         }
     };
@@ -268,29 +271,40 @@ fn with_changed_later(
     conflicts
 }
 
-/// What is in a directory and those below it, and has no record.
-fn unknown_entries(files: &[FileRecord], directory: &Path) -> Vec<Vec<u8>> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+/// What an inspected directory that is to be removed and those beneath it hold, and no record tells of.
+fn unknown_entries<'a>(
+    files: &[FileRecord],
+    path: &[u8],
+    directory: &Inspection,
+    found_at: &dyn Fn(&usize) -> Option<&'a Inspection>,
+) -> Vec<Vec<u8>> {
     let mut unknown = Vec::new();
-    for path in entries.map(|entry| entry.path()) {
-        if FileRecord::find(files, path.as_os_str().as_bytes()).is_none() {
-            unknown.push(path.into_os_string().into_vec());
-        } else if path.symlink_metadata().is_ok_and(|found| found.is_dir()) {
-            unknown.extend(unknown_entries(files, &path));
+    for entry in directory.entries.iter().map(|name| child_of(path, name)) {
+        match FileRecord::find(files, &entry) {
+            Some(index) => {
+                let beneath = found_at(&index).map(|found| unknown_entries(files, &entry, found, found_at));
+                unknown.extend(beneath.into_iter().flatten());
+            }
+            None => unknown.push(entry),
         }
     }
     unknown
 }
 
-/// Whether what is left at a path is as much undone as it can be: a directory that was made stays because of what no later
-/// recording has put there.
-fn is_undone_but_for(request: &RestoreRequest, files: &[FileRecord], path: &[u8], why: &LeftReason) -> bool {
+/// Whether later recordings have changed any of these paths.
+fn are_changed_later(request: &RestoreRequest, paths: &[Vec<u8>]) -> bool {
+    let paths = paths.iter().map(Vec::as_slice).collect();
+    request.changed_later.is_some_and(|changed_later| !changed_later(&paths).is_empty())
+}
+
+/// Whether the recording counts as undone although the plan leaves a path: the user asked for that, or the path is a directory
+/// that the command made, and no later recording made what it holds.
+fn counts_as_undone(request: &RestoreRequest, files: &[FileRecord], path: &[u8], why: &LeftReason) -> bool {
     let LeftReason::Entries(names) = why else { return why.is_wanted() };
     let is_made = FileRecord::find(files, path)
         .is_some_and(|index| state(&files[index], request.wanted).present().is_none());
-    let entries: Vec<Vec<u8>> = names.iter().map(|name| child_of(path, name)).collect();
-    let entries = entries.iter().map(Vec::as_slice).collect();
-    is_made && request.changed_later.is_none_or(|changed_later| changed_later(&entries).is_empty())
+    let entries: Vec<_> = names.iter().map(|name| child_of(path, name)).collect();
+    is_made && !are_changed_later(request, &entries)
 }
 
 /// What all plans of a restore are made from.

@@ -73,11 +73,11 @@ pub fn recorder(path: &Path) -> Option<Begin> {
     begin_of(journal_in(path)?)
 }
 
-/// Whether a journal that may be in the directory at `path` can be opened.
+/// Checks that the journal in the directory at `path`, if there is one, may be read.
 ///
 /// # Errors
-/// The user, or a rule that is enforced, may not read it.
-pub fn journal_is_readable(path: &Path) -> io::Result<()> {
+/// Its permissions, or a rule that is enforced, forbid to read it.
+pub fn check_journal_access(path: &Path) -> io::Result<()> {
     match fs::open_regular(path.join(JOURNAL).as_os_str().as_bytes()) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(error),
         _ => Ok(()),

@@ -130,6 +130,10 @@ fn our_own_program_says_what_it_may_not_read() {
         assert!(printed.contains("not readable: snapshots/"), "{user:?} {output:?}");
         assert!(printed.contains("blobs.parquet: Permission denied"), "{user:?} {output:?}");
         assert!(printed.contains(".agent-snapshot-journal: Permission denied"), "{user:?} {output:?}");
+        assert!(
+            printed.contains("\n1\nagent-snapshot: ") && printed.ends_with("\n125\n"),
+            "{user:?} {output:?}"
+        );
     }
 }
 

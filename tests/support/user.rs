@@ -17,7 +17,8 @@ pub enum User {
 }
 
 impl User {
-    /// Those as whom commands can be run, unless `TESTS_AS_ONE_USER` says that the tests run as each of them anyway.
+    /// Those as whom commands can be run; only who runs the tests if `TESTS_AS_ONE_USER` is set, as `.ci/run` does where it
+    /// runs them as each user.
     pub fn all() -> &'static [User] {
         let has_others = std::env::var_os("TESTS_AS_ONE_USER").is_none() && needs_root("another user");
         if has_others { &[User::Current, User::Nobody] } else { &[User::Current] }
