@@ -124,9 +124,8 @@ impl Recording {
             self.unrepeatable.told.insert(Told::RandomBytes);
         }
         names.retain(|name| !self.is_left_alone(*name));
-        let Examined { mut afters, existence_only, kept, still_open } =
-            Examiner::new(self).examine_all(names);
-        self.ledger.note_last_change_times(kept.iter().copied(), still_open.into_iter());
+        let Examined { mut afters, existence_only, kept } = Examiner::new(self).examine_all(names);
+        self.ledger.note_settled(kept.iter().copied());
         self.leave_out_unchanged_git_state(&mut afters);
         self.forget_what_came_and_went(&afters);
         self.warn_private_mounts_that_stay();

@@ -100,22 +100,22 @@ impl Ledger {
         }
     }
 
-    /// Completes the change times: a name whose interim state is its last one (`settled`) was not changed after that, and
-    /// that of a file that is still open for writing may have been changed until now.
-    pub(super) fn note_last_change_times(
-        &mut self,
-        settled: impl Iterator<Item = NameId>,
-        still_open: impl Iterator<Item = NameId>,
-    ) {
-        let still_open: Vec<_> = still_open.filter(|name| self.changes(*name) > 0).collect();
+    /// Completes the change times: a name whose interim state is its last one was not changed after that.
+    pub(super) fn note_settled(&mut self, names: impl Iterator<Item = NameId>) {
         let Some(times) = &mut self.change_times else { return };
-        for name in settled {
+        for name in names {
             if let Some(settled) = self.settled_us.get(&name) {
                 times.entry(name).or_insert((self.began_us, *settled));
             }
         }
+    }
+
+    /// Notes that files which were open for writing, of these names, may have been changed until now.
+    pub(super) fn may_have_changed_until_now(&mut self, mut names: Vec<NameId>) {
+        names.retain(|name| self.changes(*name) > 0);
+        let Some(times) = &mut self.change_times else { return };
         let now = now_us();
-        for name in still_open {
+        for name in names {
             times.entry(name).or_insert((self.began_us, now)).1 = now;
         }
     }

@@ -679,6 +679,17 @@ fn what_a_command_has_open_is_its_own_by_any_name() {
         &f,
         &[(1, "exec 3>>f; echo 1 >&3"), (0, "echo x >> f"), (1, "echo 2 >&3"), (0, "rm f; echo y > f")],
     );
+    // Both have it open, and one closes it before states are taken once more.
+    in_turns(
+        &[("f", "0\n"), ("g", "00\n")],
+        &[
+            (2, ":"),
+            (1, "exec 3>>f; echo 1 >&3"),
+            (2, "exec 3>>f; echo 2 >&3"),
+            (1, "exec 3>&-; echo 1 > g"),
+            (2, "echo 2 > g"),
+        ],
+    );
     // With the directory that it is in.
     in_turns(&f, &[(1, "mkdir d; echo 1 > d/f"), (0, "mv d e"), (1, ":")]);
     in_turns(&f, &[(1, "mkdir d; exec 3>d/f; echo 1 >&3"), (0, "mv d e"), (1, "echo 2 >&3")]);

@@ -81,8 +81,6 @@ pub(super) struct Examined {
     pub existence_only: Option<u64>,
     /// The names whose interim state was taken over.
     pub kept: HashSet<NameId, foldhash::fast::RandomState>,
-    /// The names of files that are still open for writing.
-    pub still_open: Vec<NameId>,
 }
 
 /// What changes affect besides the changed paths themselves: the directories that gained or lost an entry, and
@@ -106,8 +104,6 @@ pub(super) struct Examiner<'a> {
     known: HashMap<NameId, After, foldhash::fast::RandomState>,
     /// Those of them that are interim states.
     kept: HashSet<NameId, foldhash::fast::RandomState>,
-    /// The names of files that are still open for writing.
-    still_open: Vec<NameId>,
     /// The directory that was opened last.
     parents: Parents,
     /// The epoch of what Git says (`Repositories::epoch`).
@@ -121,7 +117,6 @@ impl<'a> Examiner<'a> {
             recording,
             known: HashMap::default(),
             kept: HashSet::default(),
-            still_open: Vec::new(),
             parents: Parents::default(),
             git_epoch,
         }
@@ -143,7 +138,7 @@ impl<'a> Examiner<'a> {
             }
         }
         if has_inputs {
-            return Examined { afters, existence_only: None, kept: self.kept, still_open: self.still_open };
+            return Examined { afters, existence_only: None, kept: self.kept };
         }
         let ledger = &self.recording.ledger;
         let affected = self.affected_by(&afters, |name| ledger.names.get(name).rebound);
@@ -162,12 +157,7 @@ impl<'a> Examiner<'a> {
                 !is_named_alone
             }
         });
-        Examined {
-            afters,
-            existence_only: Some(existence_only),
-            kept: self.kept,
-            still_open: self.still_open,
-        }
+        Examined { afters, existence_only: Some(existence_only), kept: self.kept }
     }
 
     /// Takes over the interim states, as far as no call has changed them since: somebody else may have undone what
@@ -253,7 +243,7 @@ impl<'a> Examiner<'a> {
             }
         }
         let parents = &mut self.parents;
-        let still_open = &mut self.still_open;
+        let mut still_open = Vec::new();
         kept.retain(|name, after| {
             let first = after.stat(*name, ledger).filter(|stat| stat.is_regular());
             let Some(first) =
@@ -267,6 +257,7 @@ impl<'a> Examiner<'a> {
             still_open.extend((!is_kept).then_some(*name));
             is_kept
         });
+        self.recording.ledger.may_have_changed_until_now(still_open);
         self.kept = kept.keys().copied().collect();
         kept.extend(again);
         self.known = kept;
