@@ -24,9 +24,9 @@ pub use self::records::Files;
 use self::records::mere_mount_points;
 pub(super) use self::records::{git_status, present_before, put};
 use super::calls::inherited::InheritedFile;
-use super::ledger::Ledger;
 use super::ledger::ids::NameId;
 use super::ledger::inodes::Content;
+use super::ledger::{ChangesSinceInterim, Ledger};
 use super::policy::Exclusion;
 use super::policy::ignore::RuleId;
 use super::recorder::Recorder;
@@ -125,7 +125,9 @@ impl Recording {
         }
         names.retain(|name| !self.is_left_alone(*name));
         let Examined { mut afters, existence_only, kept } = Examiner::new(self).examine_all(names);
-        self.ledger.note_settled(kept.iter().copied());
+        if self.ledger.first_changes.is_some() {
+            self.note_taken(&afters, &kept);
+        }
         self.leave_out_unchanged_git_state(&mut afters);
         self.forget_what_came_and_went(&afters);
         self.warn_private_mounts_that_stay();
@@ -236,7 +238,7 @@ impl Recording {
         });
         // Also if there is no first snapshot: what was taken over from earlier is in these.
         if let Some(open) = open {
-            self.goes_on_from(Interim { afters, open }, &kept);
+            self.goes_on_from(Interim { afters, open });
         }
         committed
     }
@@ -289,8 +291,19 @@ impl Recording {
         let open = OpenFiles::of(self.processes.living());
         let names = self.ledger.names.sorted();
         let Examined { afters, kept, .. } = Examiner::new(self).examine_all(names);
+        self.note_taken(&afters, &kept);
         self.byte_store.capture.release_files();
-        self.goes_on_from(Interim { afters, open }, &kept);
+        self.goes_on_from(Interim { afters, open });
+    }
+
+    /// Notes that these states have been taken now, but for those `kept` from earlier.
+    fn note_taken(
+        &mut self,
+        afters: &[(NameId, After)],
+        kept: &HashSet<NameId, foldhash::fast::RandomState>,
+    ) {
+        let names = afters.iter().map(|(name, _)| *name);
+        self.ledger.note_taken(names.filter(|name| !kept.contains(name)));
     }
 
     /// Takes the states of all that the tree has changed, or has open: what is changed from now on without a call of the
@@ -329,10 +342,9 @@ impl Recording {
         Settled(files.collect())
     }
 
-    /// Goes on from interim states, of which some were `kept` from earlier.
-    fn goes_on_from(&mut self, interim: Interim, kept: &HashSet<NameId, foldhash::fast::RandomState>) {
-        let is_new = |name: &NameId| !kept.contains(name);
-        self.ledger.goes_on(interim.afters.iter().map(|(name, _)| *name).filter(is_new));
+    /// Goes on from interim states: what is changed from now on is noted.
+    fn goes_on_from(&mut self, interim: Interim) {
+        self.ledger.changes_since_interim = Some(ChangesSinceInterim::default());
         self.interim = Some(interim);
     }
 

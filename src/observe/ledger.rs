@@ -52,12 +52,12 @@ pub struct Ledger {
     pub notes_seen: bool,
     /// The states that were found at the end, or meanwhile, of what is not as before.
     pub found: FoundStates,
-    /// When calls changed each name for the first and the last time, in microseconds since 1970, if that is noted.
-    pub change_times: Option<HashMap<NameId, (u64, u64), foldhash::fast::RandomState>>,
+    /// When the call began that changed each name first, in microseconds since 1970, if that is noted.
+    pub first_changes: Option<HashMap<NameId, u64, foldhash::fast::RandomState>>,
     /// When the recording began, in microseconds since 1970.
     began_us: u64,
-    /// When the interim state was taken of each name that had been changed by then.
-    settled_us: HashMap<NameId, u64, foldhash::fast::RandomState>,
+    /// When the last state was taken of each name that had been changed by then.
+    taken_us: HashMap<NameId, u64, foldhash::fast::RandomState>,
     /// What was changed since interim states were taken.
     pub(super) changes_since_interim: Option<ChangesSinceInterim>,
 }
@@ -71,7 +71,8 @@ pub struct ChangesSinceInterim {
     pub inodes: HashSet<InodeId, foldhash::fast::RandomState>,
 }
 
-fn now_us() -> u64 {
+/// Now, in microseconds since 1970.
+pub fn now_us() -> u64 {
     u64::try_from(jiff::Timestamp::now().as_microsecond()).unwrap_or_default()
 }
 
@@ -81,43 +82,27 @@ impl Ledger {
         Ledger { notes_seen, began_us: now_us(), ..Ledger::default() }
     }
 
-    /// Notes that a name is changed now.
-    fn note_change_time(&mut self, name: NameId) {
+    /// Notes that a call which began at this time has changed a name.
+    fn note_change(&mut self, name: NameId, began: u64) {
         // A change before times were noted may have been at any time since the beginning.
-        let was_changed = self.changes(name) > 0;
-        let Some(times) = &mut self.change_times else { return };
+        let first = if self.changes(name) > 0 { self.began_us } else { began };
+        if let Some(first_changes) = &mut self.first_changes {
+            first_changes.entry(name).and_modify(|first| *first = began.min(*first)).or_insert(first);
+        }
+    }
+
+    /// Notes that the states of these names have been taken.
+    pub(super) fn note_taken(&mut self, names: impl Iterator<Item = NameId>) {
         let now = now_us();
-        times.entry(name).or_insert((if was_changed { self.began_us } else { now }, now)).1 = now;
+        let changed: Vec<_> = names.filter(|name| self.changes(*name) > 0).collect();
+        self.taken_us.extend(changed.into_iter().map(|name| (name, now)));
     }
 
-    /// Notes what is changed from now on: interim states have been taken, and those of these names are new.
-    pub(super) fn goes_on(&mut self, names: impl Iterator<Item = NameId>) {
-        self.changes_since_interim = Some(ChangesSinceInterim::default());
-        if self.change_times.is_some() {
-            let now = now_us();
-            let changed: Vec<_> = names.filter(|name| self.changes(*name) > 0).collect();
-            self.settled_us.extend(changed.into_iter().map(|name| (name, now)));
-        }
-    }
-
-    /// Completes the change times: a name whose interim state is its last one was not changed after that.
-    pub(super) fn note_settled(&mut self, names: impl Iterator<Item = NameId>) {
-        let Some(times) = &mut self.change_times else { return };
-        for name in names {
-            if let Some(settled) = self.settled_us.get(&name) {
-                times.entry(name).or_insert((self.began_us, *settled));
-            }
-        }
-    }
-
-    /// Notes that files which were open for writing, of these names, may have been changed until now.
-    pub(super) fn may_have_changed_until_now(&mut self, mut names: Vec<NameId>) {
-        names.retain(|name| self.changes(*name) > 0);
-        let Some(times) = &mut self.change_times else { return };
-        let now = now_us();
-        for name in names {
-            times.entry(name).or_insert((self.began_us, now)).1 = now;
-        }
+    /// When the call began that changed a name first, and when the state was taken that it was left in, if that is
+    /// noted.
+    pub fn changed_between(&self, name: NameId) -> Option<(u64, u64)> {
+        let first_changes = self.first_changes.as_ref().filter(|_| self.changes(name) > 0)?;
+        Some((first_changes.get(&name).copied().unwrap_or(self.began_us), *self.taken_us.get(&name)?))
     }
 
     /// Notes that `process` has mounted something on a path.

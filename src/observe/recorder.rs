@@ -276,7 +276,7 @@ impl Recorder {
     /// From now on, notes when each path is changed: another recording may change it at the same time.
     pub fn note_change_times(&self) {
         self.guarded((), |state| {
-            state.ledger.change_times.get_or_insert_default();
+            state.ledger.first_changes.get_or_insert_default();
         });
     }
 

@@ -576,8 +576,8 @@ pub struct FileRecord {
     /// Whether it is an empty file, or a directory in which nothing else was made, that a process has made only to
     /// mount something on it.
     pub mount_point: bool,
-    /// When a call changed it for the first and for the last time, in microseconds since 1970, if another step of the
-    /// session ran beside this one.
+    /// When the call began that changed it first, and when its state after was taken, in microseconds since 1970, if
+    /// another step of the session ran beside this one.
     pub changed_between_us: Option<(u64, u64)>,
     /// The path that was renamed to this one.
     pub renamed_from: Option<Vec<u8>>,
@@ -596,7 +596,7 @@ pub struct FileRecord {
 }
 
 impl FileRecord {
-    /// When its first and its last change were, of a recording that ran from `started` to `finished`.
+    /// From when until when it may have been changed, by a recording that ran from `started` to `finished`.
     pub fn changed_between(&self, started: Timestamp, finished: Timestamp) -> (Timestamp, Timestamp) {
         let at = |us: u64| i64::try_from(us).ok().and_then(|us| Timestamp::from_microsecond(us).ok());
         let known = self.changed_between_us.and_then(|(first, last)| at(first).zip(at(last)));

@@ -151,7 +151,7 @@ struct Link {
     leaves_content: bool,
     /// The newest one that has changed it.
     newest: usize,
-    /// When that changed it for the last time, if its record says so.
+    /// When its state after was taken there, if its record says so.
     until: Option<u64>,
 }
 
@@ -257,7 +257,7 @@ impl Chains {
 }
 
 impl Link {
-    /// Whether a path was changed by a recording, as `later` says, before the last change that this one knows.
+    /// Whether a path was changed by a recording, as `later` says, before the last state that this one knows was taken.
     fn overlaps(&self, later: &FileRecord) -> bool {
         later.changed_between_us.zip(self.until).is_some_and(|((first, _), until)| first < until)
     }

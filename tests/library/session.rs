@@ -740,6 +740,33 @@ fn what_others_put_in_its_place_is_not_of_a_command() {
 }
 
 #[test]
+fn commands_that_change_files_at_once_are_undone_at_once() {
+    let line = |number: u8| {
+        format!(
+            "for i in 1 2 3 4 5 6 7 8 9; do echo {number} >> f; echo {number} >> g; echo {number}$i > h; test $i = 5 && \
+             echo {number} > f; done; exit 0"
+        )
+    };
+    for _ in 0..cases(4) {
+        let place = Place::new();
+        place.write("f", "0\n");
+        place.write("h", "00\n");
+        let tree = describe(&scan(&place.work), |_| false);
+        let mut agent = Agent::start(&place, &[]);
+        for number in [1, 2, 3] {
+            agent.tell("start", &number.to_string(), &line(number));
+        }
+        for number in [1, 2, 3] {
+            agent.tell("wait", &number.to_string(), "");
+        }
+        agent.end();
+        let undone = verb(&place, &["undo", "--session", "s"]);
+        assert_eq!(undone.status, 0, "{undone:#?}");
+        assert_same(&describe(&scan(&place.work), |_| false), &tree, "undone");
+    }
+}
+
+#[test]
 fn commands_in_random_turns_are_undone_at_once() {
     let name = || prop::sample::select(&["f", "g", "d/f", "d/g", "e/f"][..]);
     let number = || 1..10_u8;

@@ -19,6 +19,7 @@ use crate::observe::ledger::apply::{Change, Kind};
 use crate::observe::ledger::ids::ProcessId;
 use crate::observe::ledger::in_flight::{CallId, Footprint};
 use crate::observe::ledger::inodes::{Content, Stat};
+use crate::observe::ledger::now_us;
 use crate::observe::ledger::protect::Filesystems;
 use crate::observe::mounts::{PendingMountPoint, PrivateId};
 use crate::observe::network;
@@ -413,7 +414,8 @@ impl Recording {
         let kept = inode.written || matches!(inode.content, Content::Kept(_) | Content::Read(_));
         let Meaning { kind, operations, .. } = meaning;
         let stat = Some(&stat);
-        self.apply(Change { name: None, stat, kind, operations, by: process, by_name: false });
+        let (by, began_us) = (process, now_us());
+        self.apply(Change { name: None, stat, kind, operations, by, by_name: false, began_us });
         if !kept && kind == Kind::Written {
             self.warnings.lost(WarningKind::LateBeforeState, Some(process), || {
                 "a file was changed through a descriptor after its name had gone".to_owned()

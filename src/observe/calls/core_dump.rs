@@ -6,6 +6,7 @@
 use crate::fs::{self, FileStat};
 use crate::observe::capture::Threat;
 use crate::observe::ledger::apply::{Change, Kind};
+use crate::observe::ledger::now_us;
 use crate::observe::policy::suppressed::LeftOut;
 use crate::observe::recording::{Classification, ExpectedCoreDump, Recording};
 use crate::observe::resolve::Resolved;
@@ -90,7 +91,8 @@ impl Recording {
                 let kind = if stat.is_some() { Kind::Written } else { Kind::Bound };
                 let operations = Operation::Write.into();
                 let stat = stat.as_ref();
-                return self.apply(Change { name, stat, kind, operations, by: id, by_name: true });
+                let began_us = now_us();
+                return self.apply(Change { name, stat, kind, operations, by: id, by_name: true, began_us });
             }
         }
         let pattern = std::fs::read("/proc/sys/kernel/core_pattern").unwrap_or_default();

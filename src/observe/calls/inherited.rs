@@ -8,6 +8,7 @@ use rustix::fs::{OFlags, fcntl_getfl};
 use crate::fs::{self, FileStat};
 use crate::observe::capture::Threat;
 use crate::observe::ledger::apply::{Change, Kind};
+use crate::observe::ledger::now_us;
 use crate::observe::mounts::ServedDevices;
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve::{self, view};
@@ -222,7 +223,16 @@ impl Recording {
             _ => self.protector().read_content(name, &file.path, &file.stat),
         }
         let stat = Some(&file.stat);
-        self.apply(Change { name: Some(name), stat, kind, operations, by: process, by_name: false });
+        let began_us = now_us();
+        self.apply(Change {
+            name: Some(name),
+            stat,
+            kind,
+            operations,
+            by: process,
+            by_name: false,
+            began_us,
+        });
         let known = self.ledger.names.get_mut(name);
         (known.inherited, known.changed_by_name) = (!file.is_own, false);
         if file.writes {

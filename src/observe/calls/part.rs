@@ -7,11 +7,11 @@ use std::cell::OnceCell;
 use super::effects::{Meaning, meaning};
 use crate::fs::{self, FileStat};
 use crate::observe::capture::OnLoss;
-use crate::observe::ledger::Ledger;
 use crate::observe::ledger::apply::{Change, Kind};
 use crate::observe::ledger::ids::{InodeId, NameId, ProcessId};
 use crate::observe::ledger::in_flight::Footprint;
 use crate::observe::ledger::protect::Protected;
+use crate::observe::ledger::{Ledger, now_us};
 use crate::observe::policy::ignore::RuleId;
 use crate::observe::policy::suppressed::LeftOut;
 use crate::observe::processes::ProcessTraits;
@@ -43,6 +43,8 @@ pub struct Part {
     pub moved: Vec<Moved>,
     /// What was found once the call had been made.
     pub found: Found,
+    /// When the call began, in microseconds since 1970.
+    pub began_us: u64,
 }
 
 /// What is looked at after a call, at most once.
@@ -140,6 +142,7 @@ impl Footprint {
 impl Recording {
     /// Protects what a call may destroy at one place; `on_loss` says whether the call can still be refused.
     pub fn prepare_part(&mut self, effect: Effect, resolved: Resolved, on_loss: OnLoss) -> Part {
+        let began_us = now_us();
         let Resolved { path, stat, crossed, .. } = resolved;
         let classification = if effect == Effect::Remove && self.lets_go(&path) {
             Classification::Suppressed(RuleId::GIT, path.clone())
@@ -205,6 +208,7 @@ impl Recording {
             sets_times,
             moved: Vec::new(),
             found: Found::default(),
+            began_us,
         }
     }
 
@@ -312,7 +316,8 @@ impl Recording {
         }
         // Who opens /dev/stdout writes to what the output was redirected to.
         let by_name = kind == Kind::Bound || !resolve::is_by_magic_link(&part.crossed);
-        self.apply(Change { name, stat: part.stat.as_ref(), kind, operations, by, by_name });
+        let (stat, began_us) = (part.stat.as_ref(), part.began_us);
+        self.apply(Change { name, stat, kind, operations, by, by_name, began_us });
         if kind == Kind::Attributes
             && let Some(stat) = &part.stat
         {

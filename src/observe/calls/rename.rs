@@ -256,7 +256,8 @@ impl Recording {
                     self.ledger.see(name, Seen::CONTENT);
                 }
                 let operations = operation.into();
-                self.apply(Change { name, stat, kind, operations, by: process, by_name: true });
+                let (by, began_us) = (process, from.began_us);
+                self.apply(Change { name, stat, kind, operations, by, by_name: true, began_us });
             }
             self.repositories.note_change(&path);
             self.connect_records(&moved.classification, &moved.target, false);

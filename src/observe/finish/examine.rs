@@ -243,7 +243,6 @@ impl<'a> Examiner<'a> {
             }
         }
         let parents = &mut self.parents;
-        let mut still_open = Vec::new();
         kept.retain(|name, after| {
             let first = after.stat(*name, ledger).filter(|stat| stat.is_regular());
             let Some(first) =
@@ -253,11 +252,8 @@ impl<'a> Examiner<'a> {
             };
             // Another file in its place was put there by somebody else.
             let now = parents.stat(ledger.names.path(*name));
-            let is_kept = now.is_none_or(|now| now.identity() != first.identity());
-            still_open.extend((!is_kept).then_some(*name));
-            is_kept
+            now.is_none_or(|now| now.identity() != first.identity())
         });
-        self.recording.ledger.may_have_changed_until_now(still_open);
         self.kept = kept.keys().copied().collect();
         kept.extend(again);
         self.known = kept;

@@ -85,7 +85,7 @@ impl Files<'_> {
             inherited: name.inherited,
             changed_by_name: name.inherited && name.changed_by_name,
             mount_point: self.mount_points.contains(&id),
-            changed_between_us: self.ledger.change_times.as_ref().and_then(|times| times.get(&id).copied()),
+            changed_between_us: self.ledger.changed_between(id),
             renamed_from: path_of(names.renamed_from(id)),
             renamed_to: path_of(names.renamed_to(id)),
             linked_from: names.linked_from(id).iter().filter_map(|other| path_of(Some(*other))).collect(),

@@ -47,6 +47,8 @@ pub struct Change<'a> {
     pub by: ProcessId,
     /// Whether by the name, and not by a descriptor from before the command.
     pub by_name: bool,
+    /// When the call began, in microseconds since 1970.
+    pub began_us: u64,
 }
 
 impl Ledger {
@@ -62,8 +64,8 @@ impl Ledger {
             }
             changes.inodes.extend(inode.filter(|_| in_place));
         }
-        if let Some(name) = name.filter(|_| self.change_times.is_some() && kind != Kind::Used) {
-            self.note_change_time(name);
+        if let Some(name) = name.filter(|_| self.first_changes.is_some() && kind != Kind::Used) {
+            self.note_change(name, change.began_us);
         }
         let is_recorded_now = name.is_some_and(|name| self.apply_to_name(name, change));
         match (kind, inode) {
