@@ -155,6 +155,9 @@ pub struct RecordingOptions {
     /// Refuse what the rules forbid, before it happens: the call fails with EACCES [default: refuse]
     #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "refuse")]
     pub enforce: Option<Enforce>,
+    /// Have the kernel refuse, too, what Landlock can tell from the rules that allow; nothing below can mount then
+    #[arg(long, hide_short_help = true)]
+    pub landlock: bool,
     /// How system calls are intercepted
     #[arg(
         long,
@@ -338,6 +341,9 @@ pub struct Session {
     /// Refuse what the rules forbid, before it happens: the call fails with EACCES [default: refuse]
     #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "refuse")]
     pub enforce: Option<Enforce>,
+    /// Have the kernel refuse, too, what Landlock can tell from the rules that allow; nothing below can mount then
+    #[arg(long, hide_short_help = true)]
+    pub landlock: bool,
     /// How system calls are intercepted
     #[arg(
         long,

@@ -6,9 +6,11 @@
 //! - `patterns.rs`: patterns of paths as written; `glob.rs`: what they come to; `net.rs`: patterns of addresses.
 //! - `judge.rs`: what a recording did that they forbid; `programs.rs`: what it executed; `names.rs`: by which other names.
 //! - `explain.rs`: which rule decides on a path or an address.
+//! - `bounds.rs`: what the kernel can be told of them.
 //! - `learn.rs`: rules that allow what recordings did.
 //! - `left_out.rs`: what rules of omission left out of it.
 
+mod bounds;
 mod explain;
 mod glob;
 mod judge;
@@ -20,6 +22,7 @@ mod patterns;
 mod programs;
 mod rules;
 
+pub use bounds::Bounds;
 pub use explain::PathExplanation;
 pub use judge::{
     Files, Finding, FindingSubject, PolicyReport, PolicyVerdict, forbidden_content, judge, may_concern,

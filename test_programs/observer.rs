@@ -171,7 +171,7 @@ fn main() {
     let argv: Vec<_> = arguments.map(|argument| CString::new(argument).unwrap()).collect();
     let program = Program { path: argv[0].clone(), argv, attributes: ProcessAttributes::replace() };
     let wanted = InterceptionOptions { interception, for_recall: false, descriptors: &[], refusable: None };
-    let seized = launch::spawn(&program, wanted).unwrap().seize().unwrap();
+    let seized = launch::spawn(&program, wanted, || Ok(())).unwrap().seize().unwrap();
     let mut launched = seized.installed().unwrap();
     assert_eq!(launched.interception, interception);
     let observer = Arc::new(Scripted { rule, seen: Mutex::default() });

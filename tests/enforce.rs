@@ -3,6 +3,7 @@
 mod agreement;
 mod contents;
 mod files;
+mod landlock;
 mod network;
 mod options;
 mod programs;

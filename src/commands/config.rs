@@ -54,6 +54,7 @@ pub struct PolicyConfig {
     pub allow_unix: Vec<String>,
     #[serde(deserialize_with = "enforce")]
     pub enforce: Option<Enforce>,
+    pub landlock: bool,
 }
 
 /// `true` is all addresses, as the option without a value.

@@ -14,6 +14,7 @@ mod descriptors;
 mod front;
 mod held;
 mod journal;
+mod landlock;
 mod process_tree;
 mod pruning;
 mod recalling;
@@ -54,6 +55,7 @@ use channel::{CommandEnd, RecordingOutcome};
 use descriptors::fill_standard_streams;
 pub use descriptors::wait_readable;
 use front::{Ending, Front};
+use landlock::Domain;
 pub use recalling::RecallRequest;
 use recalling::{Prepared, Recalling};
 pub use report::{Messages, ShellNotes};
@@ -291,7 +293,9 @@ fn start<'m>(
         descriptors: &descriptors,
         refusable: setup.refusable(),
     };
-    let launch = || launch::spawn(&setup.program, wanted);
+    let domain = setup.domain(&directory)?;
+    let confine = || domain.as_ref().map_or(Ok(()), Domain::enter);
+    let launch = || launch::spawn(&setup.program, wanted, confine);
     let spawned = match recalling {
         Some(recalling) => recalling.with_pipes(launch).map_err(failed("pipe"))?,
         None => launch(),

@@ -30,6 +30,7 @@ pub fn run(args: Session) -> Exit {
         quiet,
         rules,
         enforce,
+        landlock,
         mechanism,
         command,
     } = args;
@@ -64,6 +65,7 @@ pub fn run(args: Session) -> Exit {
         quiet,
         rules,
         enforce,
+        landlock,
         mechanism,
         ..default_options(command)
     };

@@ -30,6 +30,8 @@ pub struct EnforcedRules {
     pub protected: Vec<Vec<u8>>,
     /// The table of files without a private key, if there is a library to keep it in.
     pub keyless: Option<Vec<u8>>,
+    /// Whether arguments of calls can be copied, so that what was judged is what the kernel uses.
+    pub can_pin: bool,
     /// What the manifest says of them.
     pub manifest: Enforcement,
 }

@@ -299,7 +299,7 @@ impl CompiledPolicy {
         self.paths.get(&word).map_or(&[], Vec::as_slice)
     }
 
-    fn address_rules(&self, word: RuleWord) -> &[(Vec<u8>, AddressRule)] {
+    pub(super) fn address_rules(&self, word: RuleWord) -> &[(Vec<u8>, AddressRule)] {
         self.addresses.get(&word).map_or(&[], Vec::as_slice)
     }
 

@@ -61,6 +61,7 @@ const GO: &[u8] = b"go";
 const STOPS: &[u8] = b"stops";
 const NOTIFICATIONS: &[u8] = b"notifications";
 const NO_FILTER: &[u8] = b"no filter";
+const NOT_CONFINED: &[u8] = b"not confined";
 
 impl Launched {
     /// Lets the command execute.
@@ -108,8 +109,12 @@ pub struct InterceptionOptions<'a> {
 }
 
 /// Forks the process of the command, which waits until another process seizes it with [`Spawned::seize`]. It
-/// ends when the last copy of this value is dropped.
-pub fn spawn(program: &Program, wanted: InterceptionOptions<'_>) -> Result<Spawned, Error> {
+/// ends when the last copy of this value is dropped. `confine` is what it does before its filter is installed.
+pub fn spawn(
+    program: &Program,
+    wanted: InterceptionOptions<'_>,
+    confine: impl FnOnce() -> io::Result<()>,
+) -> Result<Spawned, Error> {
     let pass = RandomState::new().hash_one(());
     let InterceptionOptions { interception, for_recall, descriptors, refusable } = wanted;
     let notifying = (interception == Interception::Notifications && has_notifications()).then(|| {
@@ -119,7 +124,7 @@ pub fn spawn(program: &Program, wanted: InterceptionOptions<'_>) -> Result<Spawn
     match sys::fork()? {
         Fork::Child => {
             drop(socket);
-            run_child(program, notifying.as_deref(), pass, wanted, &theirs)
+            run_child(program, notifying.as_deref(), pass, wanted, confine, &theirs)
         }
         Fork::Parent(command) => Ok(Spawned { command, socket }),
     }
@@ -159,6 +164,7 @@ impl Launching {
             NOTIFICATIONS if listener.is_some() => Interception::Notifications,
             STOPS => Interception::Stops,
             NO_FILTER => Interception::EveryCall,
+            NOT_CONFINED => return Err(Error::NotConfined),
             _ => return Err(io::Error::other("the command's process ended before it was started").into()),
         };
         if let Some(listener) = &listener {
@@ -224,10 +230,15 @@ fn run_child(
     notifying: Option<&[Instruction]>,
     pass: u64,
     wanted: InterceptionOptions<'_>,
+    confine: impl FnOnce() -> io::Result<()>,
     socket: &OwnedFd,
 ) -> ! {
     allow_tracer(socket);
     wait_for_go(socket);
+    if confine().is_err() {
+        let _ = seqpacket::send(socket, NOT_CONFINED, None);
+        sys::exit_now(125);
+    }
     if install(notifying, pass, wanted, socket).is_err() {
         sys::exit_now(125);
     }

@@ -83,6 +83,13 @@ fn one_call_is_refused_where_check_finds_it() {
             let run = refusing.verb("check", &[rules, &["--json"]].concat());
             let judged: Value = serde_json::from_str(&run.stdout).unwrap();
             assert_eq!(judged["findings"], serde_json::json!([]), "{script} {rules:?}");
+            if rules[0].starts_with("--allow") {
+                let in_domain = place();
+                let rules = [rules, &["--landlock"]].concat();
+                let status = enforced(&in_domain, &rules, script).status;
+                let refused = super::refused(&in_domain).into_iter().collect();
+                assert_eq!((status, found), (output.status, refused), "{script} {rules:?}");
+            }
         }
     }
 }

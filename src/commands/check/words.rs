@@ -21,6 +21,8 @@ pub struct Rules {
     project: Option<(RuleWords, PathBuf)>,
     /// Whether they are enforced, and how: as the strictest says that tells of it.
     pub enforce: Option<Enforce>,
+    /// Whether the kernel is to enforce them, too.
+    pub landlock: bool,
 }
 
 impl Rules {
@@ -44,9 +46,9 @@ impl Rules {
         ] {
             words.add(word, given.iter().map(|text| text.as_encoded_bytes().to_vec()));
         }
-        let enforce = enforce.max(file.enforce);
+        let (enforce, landlock) = (enforce.max(file.enforce), file.landlock);
         add(&mut words, file);
-        Ok(Rules { given: words, enforce, ..Rules::default() })
+        Ok(Rules { given: words, enforce, landlock, ..Rules::default() })
     }
 
     /// The same, with those of the user's configuration, and of the project whose root is `workspace`.
@@ -56,10 +58,12 @@ impl Rules {
     pub fn with_configured(mut self, workspace: &[u8]) -> Result<Rules, String> {
         let (user, file) = config::policy()?;
         self.enforce = self.enforce.max(user.enforce);
+        self.landlock |= user.landlock;
         self.user_file = file;
         add(&mut self.user, user);
         if let Some((project, file)) = config::project_policy(workspace)? {
             self.enforce = self.enforce.max(project.enforce);
+            self.landlock |= project.landlock;
             let mut words = RuleWords::default();
             add(&mut words, project);
             self.project = Some((words, file));

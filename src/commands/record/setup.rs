@@ -2,12 +2,14 @@
 //!
 //! Neighbour: `record.rs`, which starts the two processes with it.
 
+use std::collections::BTreeSet;
 use std::ffi::{CString, OsStr, OsString};
 use std::io::{self, IsTerminal};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
+use super::landlock::Domain;
 use super::recalling::RecallSetup;
 use super::report::Messages;
 use crate::cli::{self, Enforce, IfUnavailable, KeepLevel, ReportFormat};
@@ -22,7 +24,7 @@ use crate::observe::PROGRAMS;
 use crate::observe::enforce::EnforcedRules;
 use crate::observe::inherited::Inherited;
 use crate::observe::policy::ignore::{Environment, Ignore};
-use crate::policy::{CompiledPolicy, PathUseKind, PolicyPlaces};
+use crate::policy::{Bounds, CompiledPolicy, PathUseKind, PolicyPlaces};
 use crate::snapshot::identity::random_id;
 use crate::snapshot::journal::ProcessMark;
 use crate::snapshot::layout::SnapshotDir;
@@ -86,7 +88,21 @@ impl Setup {
 
     /// Whether the arguments of calls can be copied, so that what was judged is what the kernel uses.
     pub fn can_pin(&self) -> bool {
-        self.enforced.as_ref().is_some_and(|rules| rules.manifest.limits.is_empty())
+        self.enforced.as_ref().is_some_and(|rules| rules.can_pin)
+    }
+
+    /// The domain that the command is to be in, if any.
+    ///
+    /// # Errors
+    /// One sentence.
+    pub fn domain(&self, directory: &SnapshotDir) -> Result<Option<Domain>, String> {
+        let Some(rules) = self.enforced.as_ref().filter(|rules| !rules.manifest.landlock.is_empty()) else {
+            return Ok(None);
+        };
+        // Our own program works there.
+        let own = [self.protected.as_deref(), Some(directory.real_path().as_os_str().as_bytes())];
+        let domain = Domain::new(&rules.policy.bounds(), own.into_iter().flatten());
+        domain.map(Some).map_err(|error| format!("start the recording: {error}"))
     }
 }
 
@@ -167,44 +183,59 @@ pub fn rules(
         let what = if options.enforce.is_some() { "--enforce" } else { "enforce, in the configuration," };
         return Err(SetupError::ours(format!("{what} can't be combined with {why}")));
     }
-    let limits = match rules.enforce {
-        Some(enforce) => limits(enforce).map_err(SetupError::ours)?,
-        None => Vec::new(),
-    };
+    if options.landlock && rules.enforce.is_none() {
+        return Err(SetupError::ours("--landlock is for rules that are enforced: it needs --enforce"));
+    }
     let places = places_here().map_err(SetupError::ours)?;
     let policy = rules.compiled(&places).map_err(SetupError::ours)?.of_recording();
-    let enforced = rules.enforce.map(|enforce| EnforcedRules {
-        policy: policy.clone(),
-        protected: protected(options, &places),
-        keyless: None,
-        manifest: Enforcement {
-            mode: match enforce {
-                Enforce::End => EnforcementMode::End,
-                Enforce::Refuse | Enforce::BestEffort => EnforcementMode::Refuse,
-            },
-            rules: rules.lines(),
-            limits,
-        },
+    let enforced = rules.enforce.map(|enforce| {
+        let is_wanted = options.landlock || rules.landlock;
+        let (can_pin, landlock) = (can_pin(), is_wanted.then(|| landlock_words(&policy)));
+        let limits = [can_pin.as_ref().err(), landlock.as_ref().and_then(|words| words.as_ref().err())];
+        let limits: Vec<_> = limits.into_iter().flatten().cloned().collect();
+        match limits.first() {
+            Some(limit) if enforce != Enforce::BestEffort => Err(SetupError::ours(format!(
+                "rules can't be enforced here: {limit}; --enforce=best-effort enforces the rest"
+            ))),
+            _ => Ok(EnforcedRules {
+                policy: policy.clone(),
+                protected: protected(options, &places),
+                keyless: None,
+                can_pin: can_pin.is_ok(),
+                manifest: Enforcement {
+                    mode: match enforce {
+                        Enforce::End => EnforcementMode::End,
+                        Enforce::Refuse | Enforce::BestEffort => EnforcementMode::Refuse,
+                    },
+                    rules: rules.lines(),
+                    landlock: landlock.and_then(Result::ok).unwrap_or_default(),
+                    limits,
+                },
+            }),
+        }
     });
-    Ok(Some(UserRules { policy, enforced }))
+    Ok(Some(UserRules { policy, enforced: enforced.transpose()? }))
 }
 
-/// What can't be enforced here.
-///
-/// # Errors
-/// A sentence, if all is to be enforced.
-fn limits(enforce: Enforce) -> Result<Vec<String>, String> {
-    let tried = trials::in_child(sys::seal_a_page).and_then(|tried| tried);
-    match (tried, enforce) {
-        (Ok(()), _) => Ok(Vec::new()),
-        (Err(error), Enforce::BestEffort) => Ok(vec![format!(
-            "what a call names can be rewritten by another thread after it was judged (mseal: {error})"
-        )]),
-        (Err(error), Enforce::Refuse | Enforce::End) => Err(format!(
-            "rules can't be enforced here, since another thread could rewrite what a call names after it was judged \
-             (mseal: {error}; it is in Linux 6.10 and newer); --enforce=best-effort enforces the rest"
-        )),
+/// Whether arguments of calls can be copied, or why not.
+fn can_pin() -> Result<(), String> {
+    trials::in_child(sys::seal_a_page).and_then(|tried| tried).map_err(|error| {
+        format!(
+            "what a call names can be rewritten by another thread after it was judged (mseal: {error}; it is in Linux 6.10 \
+             and newer)"
+        )
+    })
+}
+
+/// The words of the rules that Landlock decides, too, or why it decides none.
+fn landlock_words(policy: &CompiledPolicy) -> Result<Vec<String>, String> {
+    let bounds = policy.bounds();
+    if bounds.is_empty() {
+        return Err("Landlock knows no rule but those that allow".to_owned());
     }
+    Domain::new(&bounds, std::iter::empty()).map_err(|error| format!("Landlock: {error}"))?;
+    let words: BTreeSet<_> = bounds.iter().flat_map(Bounds::words).collect();
+    Ok(words.into_iter().map(|word| word.name().to_owned()).collect())
 }
 
 /// The option with which rules can't be enforced, and why.

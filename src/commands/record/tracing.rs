@@ -193,7 +193,7 @@ fn refused(error: trace::Error) -> ToFront {
         trace::Error::Denied(_) | trace::Error::NoSyscallInfo(_) | trace::Error::ForeignProcfs => {
             ToFront::Denied(error.to_string())
         }
-        trace::Error::Os(_) => ToFront::Failed(error.to_string()),
+        trace::Error::NotConfined | trace::Error::Os(_) => ToFront::Failed(error.to_string()),
     }
 }
 

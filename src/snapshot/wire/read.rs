@@ -385,13 +385,15 @@ fn network_address(
 struct EnforcementWire {
     mode: EnforcementMode,
     rules: Vec<String>,
+    #[serde(default)]
+    landlock: Vec<String>,
     limits: Vec<String>,
 }
 
 impl EnforcementWire {
     fn checked(self) -> Result<Enforcement, String> {
-        let EnforcementWire { mode, rules, limits } = self;
-        Ok(Enforcement { mode, rules, limits })
+        let EnforcementWire { mode, rules, landlock, limits } = self;
+        Ok(Enforcement { mode, rules, landlock, limits })
     }
 }
 

@@ -120,6 +120,7 @@ fn everything() -> Manifest {
         enforcement: Some(Enforcement {
             mode: EnforcementMode::End,
             rules: vec!["deny-read @secrets".to_owned()],
+            landlock: vec!["allow-write".to_owned()],
             limits: vec!["a limit".to_owned()],
         }),
         refused: vec![
@@ -395,6 +396,7 @@ const OPTIONAL: &[(&str, &[&str])] = &[
     ("", &["name", "session", "title", "redacted", "exit_signal", "timed_out", "keep", "existence_only"]),
     ("", &["git_files", "network", "recall", "private_mounts", "enforcement", "refused"]),
     ("", &["working_tree", "home", "temporary_directory", "imported", "step"]),
+    ("enforcement", &["landlock"]),
     ("suppressed", &["changes", "changes_cut", "read"]),
     ("read", &["beneath"]),
     ("changes", &["beneath"]),

@@ -336,6 +336,9 @@ fn enforcement<M: SerializeMap>(
 ) -> Result<(), M::Error> {
     object.put("mode", &enforcement.mode)?;
     object.put("rules", &enforcement.rules)?;
+    if !enforcement.landlock.is_empty() {
+        object.put("landlock", &enforcement.landlock)?;
+    }
     object.put("limits", &enforcement.limits)
 }
 

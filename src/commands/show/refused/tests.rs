@@ -42,6 +42,7 @@ fn tried(header: Header) -> Header {
     let rules = ["deny-read @secrets", "allow-write @workspace", "deny-net *"];
     Header {
         enforcement: Some(Enforcement {
+            landlock: Vec::new(),
             mode: EnforcementMode::Refuse,
             rules: rules.iter().map(|rule| (*rule).to_owned()).collect(),
             limits: vec!["a limit".to_owned()],

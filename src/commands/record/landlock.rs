@@ -1,0 +1,103 @@
+//! The Landlock domain of the command (landlock(7)): the kernel itself refuses what lies outside of the bounds of the rules.
+//!
+//! The recorder judges each call all the same, and more strictly. Bounds hang on the directories that exist when the domain is made.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort, PathBeneath,
+    PathFd, Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError, Scope,
+};
+
+use crate::policy::Bounds;
+
+/// The first version that can have a file move to another directory, and tells truncate(2) from a write (Linux 6.2).
+const FILES: ABI = ABI::V3;
+
+/// What is neither a file nor a directory of anybody, and used by every program.
+const OF_THE_KERNEL: [&str; 3] = ["/dev", "/proc", "/sys"];
+
+/// What a command is restricted to.
+pub struct Domain(Vec<RulesetCreated>);
+
+impl Domain {
+    /// The domain of these bounds, in which what lies beneath the paths of `own` may be used, too.
+    ///
+    /// # Errors
+    /// The kernel has no Landlock, or an older one than is needed.
+    pub fn new<'p>(
+        bounds: &'p [Bounds],
+        own: impl Iterator<Item = &'p [u8]> + Clone,
+    ) -> Result<Domain, RulesetError> {
+        bounds.iter().map(|bounds| ruleset(bounds, own.clone())).collect::<Result<_, _>>().map(Domain)
+    }
+
+    /// Has this thread enter it, for good, with all that it starts.
+    ///
+    /// # Errors
+    /// The kernel refuses that: domains are nested too deeply.
+    pub fn enter(&self) -> io::Result<()> {
+        self.0.iter().try_for_each(|ruleset| {
+            let enter = |no_new_privileges| {
+                let ruleset = ruleset.try_clone()?.no_new_privs(no_new_privileges);
+                ruleset.restrict_self().map(drop).map_err(io::Error::other)
+            };
+            // Who has CAP_SYS_ADMIN can do without, and set-ID programs keep their privileges.
+            enter(false).or_else(|_| enter(true))
+        })
+    }
+}
+
+/// Not listings, which `--allow-read` is about, too: whoever opens a directory need not list it.
+fn ruleset<'p>(
+    bounds: &'p Bounds,
+    own: impl Iterator<Item = &'p [u8]> + Clone,
+) -> Result<RulesetCreated, RulesetError> {
+    let mut ruleset = Ruleset::default().set_compatibility(CompatLevel::HardRequirement);
+    let of_files =
+        [(&bounds.changed, AccessFs::from_write(FILES)), (&bounds.read, AccessFs::ReadFile.into())];
+    for (_, accesses) in of_files.iter().filter(|(paths, _)| paths.is_some()) {
+        ruleset = ruleset.handle_access(*accesses)?;
+    }
+    if bounds.ports.is_some() {
+        ruleset = ruleset.handle_access(AccessNet::from_all(ABI::V4))?;
+    }
+    if bounds.without_abstract_sockets {
+        ruleset = ruleset.scope(Scope::AbstractUnixSocket)?;
+    }
+    let mut created = ruleset.create()?;
+    for (paths, accesses) in of_files {
+        let Some(paths) = paths else { continue };
+        for path in paths.iter().map(Vec::as_slice).chain(own.clone()) {
+            created = allow(created, &directory_of(path), accesses)?;
+        }
+        for path in OF_THE_KERNEL {
+            created = allow(created, Path::new(path), accesses & AccessFs::from_file(FILES))?;
+        }
+    }
+    for port in bounds.ports.iter().flatten() {
+        created = created.add_rule(NetPort::new(*port, AccessNet::from_all(ABI::V4)))?;
+    }
+    Ok(created)
+}
+
+fn allow(
+    ruleset: RulesetCreated,
+    path: &Path,
+    accesses: BitFlags<AccessFs>,
+) -> Result<RulesetCreated, RulesetError> {
+    match PathFd::new(path) {
+        Ok(directory) => ruleset.add_rule(PathBeneath::new(directory, accesses)),
+        // What can't be opened can't be used either.
+        Err(_) => Ok(ruleset),
+    }
+}
+
+/// The directory at a path, or above: a file may be replaced, and what is not there yet made.
+fn directory_of(path: &[u8]) -> PathBuf {
+    let path = Path::new(OsStr::from_bytes(path));
+    path.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/")).to_owned()
+}
