@@ -24,6 +24,7 @@ mod rules;
 
 pub use bounds::Bounds;
 pub use explain::PathExplanation;
+pub use glob::check as check_pattern;
 pub use judge::{
     Files, Finding, FindingSubject, PolicyReport, PolicyVerdict, forbidden_content, judge, may_concern,
 };

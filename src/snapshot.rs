@@ -13,6 +13,7 @@
 //!   state.
 //! - [`net`]: what several recordings did, as if they were one. [`timeline`]: what was at a path at some time.
 //! - [`secrets`]: which files and which words of a command line are not for others.
+//! - [`request`]: what the restore of a rescue was asked for.
 //! - [`usage`]: whether a bundle is in use, so that it can't be deleted.
 //! - [`identity`]: identifies a snapshot, the program and the machine.
 //! - [`digest`]: the digest of a content; [`sparse`]: files with holes.
@@ -32,6 +33,7 @@ pub mod net;
 mod network;
 pub mod reader;
 pub mod recover;
+pub mod request;
 
 #[cfg(test)]
 pub(crate) mod samples;

@@ -12,7 +12,9 @@ use std::path::{Component, Path, PathBuf};
 
 use anyhow::Context as _;
 
+use super::exit::UsageError;
 use crate::git::below;
+use crate::policy::check_pattern;
 use crate::snapshot::secrets::mask;
 use crate::snapshot::{FileRecord, Snapshot, is_hidden};
 
@@ -111,6 +113,11 @@ impl Exclusions {
     /// The paths that `globs` match.
     pub fn new(globs: &[OsString]) -> anyhow::Result<Exclusions> {
         let whole = |glob: &OsString| {
+            let text = glob.as_bytes();
+            let fault = if text.is_empty() { Err("is empty") } else { check_pattern(text) };
+            if let Err(why) = fault {
+                return Err(UsageError(format!("--exclude {}: the pattern {why}", quoted(text))).into());
+            }
             let glob = anchored(glob)?;
             Ok(if glob.contains(&b'/') { glob } else { [b"**/", &*glob].concat() })
         };
@@ -169,6 +176,9 @@ pub fn here() -> Vec<u8> {
 
 /// The path as it is written, from the root on. The current directory may be gone: it counts for a relative one alone.
 pub fn absolute(path: &OsStr) -> anyhow::Result<PathBuf> {
+    if path.is_empty() {
+        return Err(UsageError("an empty path names nothing".to_owned()).into());
+    }
     let path = Path::new(path);
     if path.is_absolute() {
         return Ok(path.to_owned());

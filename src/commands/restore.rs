@@ -43,6 +43,7 @@ use crate::restore::request::{RestoreProgress, RestoreRequest};
 use crate::restore::targets::{Choice, GitStateChoice};
 use crate::restore::{rescue, run};
 use crate::snapshot::blobs::Side;
+use crate::snapshot::request::{MERGING, SKIPPING};
 use crate::snapshot::source::Unavailable;
 use crate::snapshot::{self, FileRecord, Snapshot, identity, printable};
 use crate::trace::sys;
@@ -338,7 +339,7 @@ pub fn policy(snapshot: &Snapshot, foreign: bool, preserve: bool) -> anyhow::Res
 pub fn limits(extent: &RestoreExtent) -> anyhow::Result<Vec<Vec<u8>>> {
     let mut options = Vec::new();
     if extent.skip_conflicts {
-        options.push(b"--skip-conflicts".to_vec());
+        options.push(SKIPPING.to_vec());
     }
     for glob in &extent.exclude {
         options.push([b"--exclude=", &*anchored(glob)?].concat());
@@ -347,7 +348,7 @@ pub fn limits(extent: &RestoreExtent) -> anyhow::Result<Vec<Vec<u8>>> {
         options.push(b"--no-git".to_vec());
     }
     if extent.merge {
-        options.push(b"--merge".to_vec());
+        options.push(MERGING.to_vec());
     }
     Ok(options)
 }

@@ -12,6 +12,7 @@ mod select;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
 
 use self::bases::provide_bases;
@@ -40,12 +41,13 @@ use crate::library::{self, Entry, Library};
 use crate::restore::interrupted::interrupted_in;
 use crate::restore::outcome::RestoreOutcome;
 use crate::restore::request::RestoreRequest;
+use crate::restore::rescue_directory::lock_all;
 use crate::restore::{rescue, run};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::compare::has_two_states;
 use crate::snapshot::net::{ChainBreak, Net};
-use crate::snapshot::{Snapshot, printable};
+use crate::snapshot::{FileRecord, Snapshot, printable};
 
 /// How many recordings are named before the rest is only counted.
 const NAMED: usize = 5;
@@ -79,7 +81,7 @@ pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Perform
         return Err(UsageError("undo -i asks at a terminal, and this is none".to_owned()).into());
     }
     let Some(library) = Library::find()? else { return Ok(nothing("undo", console)) };
-    let history = Recordings::of(library)?;
+    let history = Recordings::for_change(library, &args.options, args.interactive)?;
     let UndoWords { recordings, mut paths, unknown } =
         undo_words(&args.recordings, &args.options.access, console)?;
     paths.extend(args.paths.iter().cloned());
@@ -147,7 +149,7 @@ pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Perform
 /// Redoes what the options choose; none if there is nothing that can be redone, which is said.
 pub fn redo(args: &Redo, console: &mut Console) -> anyhow::Result<Option<Performed>> {
     let Some(library) = Library::find()? else { return Ok(nothing("redo", console)) };
-    let history = Recordings::of(library)?;
+    let history = Recordings::for_change(library, &args.options, false)?;
     let undone = match &args.recording {
         Some(word) => {
             let id = find_whole_recording(word, &args.options.access)?.id;
@@ -181,13 +183,29 @@ struct Recordings {
     entries: Vec<Entry>,
     undone: UndoneRecordings,
     index: OnceCell<PathIndex>,
+    /// Keeps other restores out of the library.
+    alone: Option<File>,
 }
 
 impl Recordings {
+    /// Those of an undo or redo: what is chosen stays what it is until that is done. Not while a user picks: another one
+    /// need not wait for that.
+    fn for_change(
+        library: Library,
+        options: &UndoOptions,
+        is_interactive: bool,
+    ) -> anyhow::Result<Recordings> {
+        let alone = match options.dry_run || is_interactive {
+            true => None,
+            false => lock_all(&library.snapshots())?,
+        };
+        Ok(Recordings { alone, ..Recordings::of(library)? })
+    }
+
     fn of(library: Library) -> anyhow::Result<Recordings> {
         let entries = library.entries()?;
         let undone = UndoneRecordings::of(&library)?;
-        Ok(Recordings { library, entries, undone, index: OnceCell::new() })
+        Ok(Recordings { library, entries, undone, index: OnceCell::new(), alone: None })
     }
 
     /// Whether a recording can be undone, and that would change something.
@@ -392,6 +410,7 @@ impl Recordings {
             conflicts: &conflicts,
             changed_later: Some(&changed_later),
             known_links: &known_links,
+            is_alone: self.alone.is_some(),
         };
         let picked = if is_interactive {
             let plan = put.plan(options)?;
@@ -458,7 +477,9 @@ impl Recordings {
         let selection = Selection::all();
         let command = command_of("redo", &snapshot, &ids, &selection, options)?;
         let reason = "it was changed while the undo was interrupted";
-        let conflicts: BTreeMap<_, _> = breaks.into_iter().map(|one| (one.path, reason.to_owned())).collect();
+        let mut conflicts: BTreeMap<_, _> =
+            breaks.into_iter().map(|one| (one.path, reason.to_owned())).collect();
+        conflicts.extend(self.undone_since(undone, &ids, &snapshot, &options.access));
         let known_links = known_links(&snapshot, &self.library, &options.access);
         let put = Put {
             snapshot: &snapshot,
@@ -467,6 +488,7 @@ impl Recordings {
             conflicts: &conflicts,
             changed_later: None,
             known_links: &known_links,
+            is_alone: self.alone.is_some(),
         };
         let way_back = match ids.as_slice() {
             [id] if undone.is_whole => Some(format!("undo with: agent-snapshot undo {id}")),
@@ -480,6 +502,41 @@ impl Recordings {
         }
         let recordings = entries.into_iter().cloned().collect();
         Ok(Some(Performed { recordings, outcome, has_unchanged_paths: false }))
+    }
+
+    /// The paths of a redo that another recording has changed which was undone after it: redone now, they would become what
+    /// they never were beside the rest.
+    fn undone_since(
+        &self,
+        redone: &Undone,
+        ids: &[&str],
+        snapshot: &Snapshot,
+        access: &SessionAccess,
+    ) -> BTreeMap<Vec<u8>, String> {
+        let mut conflicts = BTreeMap::new();
+        for entry in self.entries.iter().filter(|entry| !ids.contains(&entry.id.as_str())) {
+            if self.undone.last(&entry.id).is_none_or(|undone| undone.at <= redone.at) {
+                continue;
+            }
+            let is_whole = self.undone.get(&entry.id).is_some();
+            let undone = self.undone.paths_of(&entry.id);
+            let Ok(other) = Snapshot::open(&self.library.directory_of(&entry.id)) else { continue };
+            let lasts = |path: &[u8]| {
+                let change =
+                    |record: &FileRecord| PathEffect::of(record).is_undone() && has_two_states(record);
+                (is_whole || undone.contain(path)) && other.find(path).is_some_and(change)
+            };
+            for record in snapshot.files().iter().filter(|record| lasts(&record.path)) {
+                let why = match is_in_reach(entry, &self.library, access) {
+                    true => {
+                        format!("{} ({}) was undone since: redo that first", entry.id, command_line(entry))
+                    }
+                    false => format!("it was put back since by the undo of {ELSEWHERE}"),
+                };
+                conflicts.insert(record.path.clone(), why);
+            }
+        }
+        conflicts
     }
 
     /// The paths of files that later recordings have changed by other names, and who did.

@@ -13,6 +13,7 @@ use super::log::is_at_or_below;
 use super::{Error, Library, is_id, is_rescue_name};
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::layout::UNFINISHED;
+use crate::snapshot::request::{MERGING, is_same_request};
 use crate::snapshot::{Header, Snapshot};
 
 /// What was undone of the recordings of a library, by their identifiers: one entry for each undo that is not redone, the
@@ -52,8 +53,13 @@ impl Undone {
     }
 
     /// Adds a rescue, and what its restore has changed.
-    fn add(&mut self, rescue: &Path, at: &str) {
+    fn add(&mut self, rescue: &Path, at: &str, is_limited: bool) {
         at.clone_into(&mut self.at);
+        if self.is_whole && is_limited {
+            // It was completed without what was a conflict by then.
+            (self.is_whole, self.is_limited) = (false, true);
+            self.changed = self.rescues.iter().flat_map(|rescue| changed_by(rescue)).collect();
+        }
         self.rescues.push(rescue.to_owned());
         if !self.is_whole {
             self.changed.extend(changed_by(rescue));
@@ -187,7 +193,8 @@ impl UndoneRecordings {
             let undone = self.undone.entry(id.clone()).or_default();
             match (restore.effect, &restore.takes_back) {
                 (Effect::Undo, _) => {
-                    let is_same = |last: &Undone| last.command == restore.command && last.at == at;
+                    let is_same =
+                        |last: &Undone| is_same_request(&last.command, &restore.command) && last.at == at;
                     // An undo that was interrupted and completed has left several.
                     if !undone.last().is_some_and(is_same) {
                         undone.push(Undone {
@@ -198,7 +205,7 @@ impl UndoneRecordings {
                             ..Undone::default()
                         });
                     }
-                    undone.last_mut().into_iter().for_each(|last| last.add(rescue, at));
+                    undone.last_mut().into_iter().for_each(|last| last.add(rescue, at, restore.is_limited));
                 }
                 (Effect::Redo, Some(name)) => {
                     let is_it = |one: &PathBuf| one.file_name() == Some(name);
@@ -304,7 +311,7 @@ fn past_restore(header: &Header, restores: &HashMap<OsString, PastRestore>) -> O
     };
     let paths: Vec<_> = rest.iter().filter(|word| word.starts_with(b"/")).map(|path| path.to_vec()).collect();
     // --merge leaves nothing out.
-    let is_limited = rest.iter().any(|word| word.starts_with(b"--") && *word != b"--merge");
+    let is_limited = rest.iter().any(|word| word.starts_with(b"--") && *word != MERGING);
     let mut restore = PastRestore {
         ids: Vec::new(),
         effect: if is_before { Effect::Undo } else { Effect::Redo },

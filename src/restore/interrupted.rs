@@ -22,6 +22,7 @@ use super::targets::GitStateChoice;
 use crate::fs::parent_of;
 use crate::git::repository_of;
 use crate::snapshot::change::PathEffect;
+use crate::snapshot::request::is_same_request;
 use crate::snapshot::{FileRecord, Snapshot, identity};
 
 /// The directory of an unfinished restore: its journal, and its rescue if that was written.
@@ -114,7 +115,7 @@ pub fn in_the_way(snapshot: &Snapshot, request: &RestoreRequest) -> io::Result<O
     for directory in directories_of(snapshot)? {
         for one in interrupted_in(&directory)? {
             let Some(rescue) = &one.snapshot else { continue };
-            if !rescue::is_same_request(&rescue.header().command, request.command)
+            if !is_same_request(&rescue.header().command, request.command)
                 && is_about_the_same(&changed, &changed_paths(rescue.files().iter()))
             {
                 return Ok(Some(one));
@@ -218,7 +219,7 @@ impl InterruptedRestores {
             if one.path == path {
                 interrupted.itself = true;
             } else if header.is_some_and(|header| {
-                header.name == name && rescue::is_same_request(&header.command, request.command)
+                header.name == name && is_same_request(&header.command, request.command)
             }) {
                 interrupted.own.push(one);
             } else {

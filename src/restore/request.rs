@@ -22,6 +22,8 @@ pub struct RestoreRequest<'a> {
     pub command: &'a [Vec<u8>],
     /// Whether all of the state is wanted, and not only some paths.
     pub is_whole: bool,
+    /// Whether the caller excludes other restores in the directories of the snapshot already.
+    pub is_alone: bool,
     /// Whether nothing is done as long as another restore of the same paths is interrupted.
     pub yields_to_interrupted: bool,
     /// Whether a rescue is left even if there was nothing to change: it marks the recordings as undone or redone.
@@ -70,6 +72,7 @@ impl<'a> RestoreRequest<'a> {
             choice,
             command,
             is_whole: false,
+            is_alone: false,
             yields_to_interrupted: false,
             leaves_mark: false,
             conflicts: &NO_CONFLICTS,

@@ -6,7 +6,7 @@
 //! content stays in the other snapshot. Neighbours: `plan.rs` has the steps, `apply.rs` carries them out,
 //! `rescue_directory.rs` names the directory.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -28,7 +28,8 @@ use crate::git::{below, repository_of};
 use crate::snapshot::blobs::{BlobWriter, Compression, Side, StoreLimit, blob_key};
 use crate::snapshot::compare::state;
 use crate::snapshot::digest::digest_file;
-use crate::snapshot::layout::{Commit, SnapshotDir, UNFINISHED};
+use crate::snapshot::layout::{Commit, MANIFEST, SnapshotDir, TEMPORARY};
+use crate::snapshot::request::SKIPPING;
 use crate::snapshot::wire::write_manifest;
 use crate::snapshot::*;
 
@@ -61,21 +62,6 @@ pub fn recordings(command: &[Vec<u8>]) -> &[Vec<u8>] {
         [_, verb, ids @ ..] if verb == b"undo" || verb == b"redo" => ids,
         _ => &[],
     }
-}
-
-/// Whether two commands are the same request: an interrupted restore of an unfinished rescue may have ended that.
-pub fn is_same_request(one: &[Vec<u8>], other: &[Vec<u8>]) -> bool {
-    let in_final_form = |command: &[Vec<u8>]| {
-        let mut command = command.to_vec();
-        if let [_, verb, snapshot, ..] = command.as_mut_slice()
-            && verb == b"restore"
-            && snapshot.ends_with(UNFINISHED.as_bytes())
-        {
-            snapshot.truncate(snapshot.len() - UNFINISHED.len());
-        }
-        command
-    };
-    in_final_form(one) == in_final_form(other)
 }
 
 /// The command line that does the request of the rescue in `directory` again.
@@ -341,6 +327,20 @@ pub fn write(
     write_manifest(&manifest, header, &records).map_err(refused())?;
     target.commit(blobs, manifest, Commit::Only, true)?.unlock();
     Ok(())
+}
+
+/// Leaves in an unfinished rescue only what it tells of these paths: everything else is as it was before its restore.
+pub fn keep_only(rescue: &Snapshot, paths: &BTreeSet<Vec<u8>>) -> io::Result<()> {
+    let mut header = rescue.header().clone();
+    if !header.command.iter().any(|word| word == SKIPPING) {
+        header.command.push(SKIPPING.to_vec());
+    }
+    let kept = rescue.files().iter().filter(|record| paths.contains(&record.path));
+    let mut manifest = tempfile::Builder::new();
+    let manifest = manifest.prefix(TEMPORARY.0).suffix(TEMPORARY.1).tempfile_in(rescue.path())?;
+    write_manifest(manifest.as_file(), &header, kept)?;
+    manifest.as_file().sync_all()?;
+    manifest.persist(rescue.path().join(MANIFEST)).map(drop).map_err(|error| error.error)
 }
 
 /// Stores the bytes of a file; false if it is no longer there, or not as it was when it was looked at.

@@ -48,7 +48,7 @@ pub fn run(
     request: &RestoreRequest,
     progress: &dyn RestoreProgress,
 ) -> Result<RestoreOutcome, Error> {
-    let _alone = if request.dry_run { Vec::new() } else { exclude_others(snapshot)? };
+    let _alone = if request.dry_run || request.is_alone { Vec::new() } else { exclude_others(snapshot)? };
     let _locks = snapshot.parts().iter().map(lock).collect::<Result<Vec<_>, _>>()?;
     if request.yields_to_interrupted {
         let interrupted = in_the_way(snapshot, request).map_err(failed("search for unfinished rescues"))?;
@@ -161,6 +161,9 @@ pub fn run(
     let records = interrupted.sources(snapshot).flat_map(Snapshot::files);
     let times = times::times(&input, &plan, &directories, records);
     let is_undone = interrupted.itself && request.wanted == Side::Before && request.is_whole;
+    let is_skipped =
+        |(path, why): &(Vec<u8>, LeftReason)| matches!(why, LeftReason::Conflict(_)).then(|| path.clone());
+    let skipped: BTreeSet<_> = plan.left.iter().filter_map(is_skipped).collect();
     let leaves_mark = request.leaves_mark
         && plan.left.iter().all(|(path, why)| counts_as_undone(request, &files, path, why));
     let nothing_to_do = plan.steps.is_empty() && interrupted.own.is_empty() && !is_undone && !leaves_mark;
@@ -214,6 +217,9 @@ pub fn run(
     let ended = failed("end the rescue");
     (|| {
         if is_undone {
+            if !skipped.is_empty() {
+                rescue::keep_only(snapshot, &skipped)?;
+            }
             rescue_directory::end(&snapshot.path().canonicalize()?)?;
         }
         // The oldest last: without it a later one would present half-written files as what was there.

@@ -41,7 +41,7 @@ const GITIGNORE: (&str, &[u8]) = (".gitignore", b"*\n");
 
 /// Prefix and suffix of temporary names: the unfinished blobs.parquet, copies of large files, and both files
 /// during a commit.
-const TEMPORARY: (&str, &str) = (".agent-snapshot-", ".tmp");
+pub const TEMPORARY: (&str, &str) = (".agent-snapshot-", ".tmp");
 
 /// The filesystem counts as nearly full with less than this left ...
 const RESERVE_BYTES: u64 = 256 << 20;

@@ -232,3 +232,78 @@ fn repair_takes_back_what_was_begun_before_any_file_was_changed() {
     verb(&place, &["undo"]).expect(0);
     assert!(!place.at("f").exists());
 }
+
+/// The files of [`interrupted_undo`] that have this content.
+fn files_with(place: &Place, text: &str) -> usize {
+    let has = |number: &usize| {
+        std::fs::read_to_string(place.at(format!("edited/{number}"))).unwrap().trim_end() == text
+    };
+    (0..8).filter(has).count()
+}
+
+#[test]
+fn undo_that_was_taken_back_but_for_a_conflict_is_one_of_that_alone() {
+    let (place, [_, edited]) = interrupted_undo();
+    place.write("edited/0", "by hand");
+    let way = &ways(&verb(&place, &["fsck"]).expect(1).stdout)[1];
+    let refused = follow(&place, way).expect(1);
+    assert!(refused.stderr.contains("--skip-conflicts"), "{refused:?}");
+    follow(&place, &format!("{way} --skip-conflicts"));
+    assert_eq!((files_with(&place, "by hand"), files_with(&place, "new")), (1, 7));
+    verb(&place, &["fsck"]).expect(0);
+    // All others are still to be undone.
+    verb_of(&place, &edited).expect(0);
+    assert_eq!((files_with(&place, "by hand"), files_with(&place, "old")), (1, 7));
+    verb(&place, &["redo", &edited[1], "--skip-conflicts"]);
+    assert_eq!((files_with(&place, "by hand"), files_with(&place, "new")), (1, 7));
+}
+
+#[test]
+fn interrupted_undo_is_completed_whatever_becomes_of_conflicts() {
+    let (place, [_, edited]) = interrupted_undo();
+    // One that it had not come to.
+    place.write("edited/7", "by hand");
+    let refused = verb_of(&place, &edited).expect(1);
+    assert!(refused.stderr.contains("--skip-conflicts"), "{refused:?}");
+    let undone = verb_of(&place, &[&edited[..], &["--skip-conflicts".to_owned()]].concat());
+    assert_eq!((files_with(&place, "by hand"), files_with(&place, "old")), (1, 7), "{undone:?}");
+    verb(&place, &["fsck"]).expect(0);
+    let redone = verb(&place, &["redo", &edited[1], "--skip-conflicts"]);
+    assert_eq!((files_with(&place, "by hand"), files_with(&place, "new")), (1, 7), "{redone:?}");
+}
+
+/// What is undone is chosen when no other undo or redo is being made.
+#[test]
+fn undo_after_a_redo_at_the_same_time_undoes_what_that_redid() {
+    let place = Place::new();
+    run(&place, &[], "echo one > p");
+    run(&place, &[], "rm p; echo two > q");
+    verb(&place, &["undo"]).expect(0);
+    let directory = std::fs::File::open(library(&place).join("snapshots")).unwrap();
+    directory.lock().unwrap();
+    let start = |word: &str| {
+        let mut command = place.command();
+        let child = command.arg(word).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = child.spawn().unwrap();
+        // Until it waits for the directory.
+        let waits = || {
+            let calls = std::fs::read_to_string(format!("/proc/{}/syscall", child.id())).unwrap_or_default();
+            [libc::SYS_clock_nanosleep, libc::SYS_nanosleep, libc::SYS_flock]
+                .iter()
+                .any(|call| calls.starts_with(&format!("{call} ")))
+        };
+        while !waits() {
+            thread::yield_now();
+        }
+        child
+    };
+    let children = ["redo", "undo"].map(start);
+    directory.unlock().unwrap();
+    let statuses = children.map(|child| child.wait_with_output().unwrap().status.code());
+    // One after the other, in some order: the file of the first recording comes back, or goes for good, with its mark.
+    let there = ["p", "q"].map(|name| place.at(name).exists());
+    verb(&place, &["redo"]);
+    verb(&place, &["redo"]);
+    let end = ["p", "q"].map(|name| place.at(name).exists());
+    assert_eq!(end, [false, true], "{statuses:?} {there:?}");
+}

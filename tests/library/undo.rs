@@ -584,3 +584,42 @@ fn names_that_left_a_file_leave_it_again() {
         assert_same(&tree(&place), &after, &format!("{keep} {looks}"));
     }
 }
+
+#[test]
+fn redo_out_of_order_is_a_conflict_where_another_was_undone_since() {
+    let place = Place::new();
+    run(&place, &[], "echo one > p");
+    run(&place, &[], "rm p; echo two > q");
+    let [second, first]: [String; 2] = ids(&place).try_into().unwrap();
+    verb(&place, &["undo"]).expect(0);
+    verb(&place, &["undo"]).expect(0);
+    let refused = verb(&place, &["redo", &second]).expect(1);
+    assert!(
+        refused.stderr.contains(&format!("{first} (sh -c 'echo one > p') was undone since: redo that first")),
+        "{refused:?}"
+    );
+    assert!(!place.at("q").exists());
+    verb(&place, &["redo"]).expect(0);
+    verb(&place, &["redo"]).expect(0);
+    assert_eq!([false, true], ["p", "q"].map(|name| place.at(name).exists()));
+}
+
+#[test]
+fn empty_path_is_no_path() {
+    let place = Place::new();
+    place.write("k", "old");
+    run(&place, &[], "echo new > k; echo > n");
+    for words in [
+        &["undo", "--", ""][..],
+        &["undo", "@", "--", ""],
+        &["restore", "--before", "@", ""],
+        &["restore", "k", "", "--at", "1h"],
+        &["history", ""],
+        &["undo", "--exclude", ""],
+        &["undo", "--exclude", "["],
+    ] {
+        let refused = verb(&place, words).expect(2);
+        assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
+        assert_eq!(super::read(&place, "k").as_deref(), Some("new\n"), "{words:?}");
+    }
+}

@@ -44,7 +44,8 @@ impl Project {
 
     /// A path as a verb takes it.
     fn path(&self, path: &str) -> OsString {
-        self.directory.join(path).into_os_string()
+        // Which the verb refuses.
+        if path.is_empty() { OsString::new() } else { self.directory.join(path).into_os_string() }
     }
 
     /// Paths as a verb takes them.

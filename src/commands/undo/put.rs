@@ -12,6 +12,7 @@ use crate::restore::{rescue, run};
 use crate::snapshot::Snapshot;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::KnownLinks;
+use crate::snapshot::request::{MERGING, SKIPPING};
 
 /// The request in its canonical form: that of one snapshot as a whole, or of paths of one, is the same as a `restore`.
 pub fn command_of(
@@ -22,9 +23,10 @@ pub fn command_of(
     options: &UndoOptions,
 ) -> anyhow::Result<Vec<Vec<u8>>> {
     let (limits, paths) = (limits(&options.extent)?, selection.wanted());
+    let is_limited = limits.iter().any(|word| word != SKIPPING && word != MERGING);
     let command = match snapshot.parts() {
         // A redo is of one rescue of several.
-        [only] if limits.is_empty() || !paths.is_empty() || verb == "redo" => {
+        [only] if !is_limited || !paths.is_empty() || verb == "redo" => {
             rescue::command(only.path(), Side::Before, &paths)?
         }
         _ => [rescue::command_of_several(verb, ids), paths].concat(),
@@ -46,6 +48,8 @@ pub struct Put<'a> {
     pub conflicts: &'a BTreeMap<Vec<u8>, String>,
     pub changed_later: Option<&'a ChangedLater<'a>>,
     pub known_links: &'a KnownLinks,
+    /// As in the request.
+    pub is_alone: bool,
 }
 
 impl Put<'_> {
@@ -85,6 +89,7 @@ impl Put<'_> {
         };
         work(&RestoreRequest {
             is_whole: choice.is_whole(),
+            is_alone: self.is_alone,
             yields_to_interrupted: true,
             leaves_mark: true,
             conflicts: self.conflicts,
