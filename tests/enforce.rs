@@ -10,6 +10,7 @@ mod programs;
 mod session;
 mod side_ways;
 mod swaps;
+mod tricks;
 
 use std::process::Output;
 

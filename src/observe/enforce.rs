@@ -278,9 +278,10 @@ impl Enforcer {
     }
 }
 
-/// Whether a path is the memory of a process, by which it could be made to do anything: /proc/PID/mem.
+/// Whether a path is the memory of a process, by which it could be made to do anything: /proc/PID/mem, wherever a procfs is
+/// mounted.
 pub fn is_process_memory(path: &[u8]) -> bool {
-    path.starts_with(b"/proc/") && path.ends_with(b"/mem")
+    path.ends_with(b"/mem") && (path.starts_with(b"/proc/") || resolve::is_in_procfs(path))
 }
 
 /// What is asked of the content of a file that is about to be read.

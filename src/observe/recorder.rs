@@ -472,6 +472,9 @@ impl Recording {
                 return Some(Decision::Refuse(Errno(libc::ENOSYS)));
             }
             Special::IoUring => self.warn_of_io_uring(caller),
+            // As where it is disabled.
+            Special::SecretMemory => return Some(Decision::Refuse(Errno(libc::ENOSYS))),
+            Special::Unjudgeable => return Some(Decision::Continue),
             Special::Ptrace { thread } if thread.map(Tid).is_none_or(has_this_tracer) => {
                 let program = self.processes.program(process);
                 self.warnings.note(WarningKind::NestedTracer, Some(process), || {

@@ -543,6 +543,7 @@ impl Session {
             Some(Special::IoUring) if !self.steps.allow_io_uring() => {
                 return Decision::Refuse(Errno(libc::ENOSYS));
             }
+            Some(Special::SecretMemory) => return Decision::Refuse(Errno(libc::ENOSYS)),
             Some(Special::Namespace | Special::Untraced { namespace: true, .. }) => {
                 self.set_traits(caller, |traits| {
                     (traits.in_foreign_mount_namespace, traits.rights) = (true, Rights::Others);
@@ -563,13 +564,21 @@ impl Session {
         }
         self.end_jobs(|_| true);
         let mut edits = self.edits();
-        let Some(edit) = self.edit_of(caller.tgid, &mut edits) else { return Decision::Continue };
+        let Some(edit) = self.edit_of(caller.tgid, &mut edits) else { return self.unrecorded() };
         let step = Arc::clone(&edit.step);
         let yielded = self.let_others_yield(&edits.ending, &step, caller, call);
-        let Some(edit) = &mut edits.current else { return Decision::Continue };
+        let Some(edit) = &mut edits.current else { return self.unrecorded() };
         let decision = edit.on_entry(caller, call);
         self.woken.notify_all();
         route(decision, step, CallOf::Edit, yielded, call)
+    }
+
+    /// Decides about a call that no recorder can judge.
+    fn unrecorded(&self) -> Decision<Routed> {
+        match self.steps.enforces() {
+            true => Decision::Refuse(Errno(libc::EACCES)),
+            false => Decision::Continue,
+        }
     }
 
     /// Decides about a call of the program itself that is not recorded, by the rules that are enforced.
@@ -578,9 +587,7 @@ impl Session {
             return Decision::Continue;
         }
         let mut edits = self.edits();
-        let Some(edit) = self.edit_of(caller.tgid, &mut edits) else {
-            return Decision::Refuse(Errno(libc::EACCES));
-        };
+        let Some(edit) = self.edit_of(caller.tgid, &mut edits) else { return self.unrecorded() };
         let step = Arc::clone(&edit.step);
         route(edit.enforce(caller, call), step, CallOf::Edit, Vec::new(), call)
     }
@@ -722,7 +729,9 @@ impl Observer for Session {
             }
             Route::Program if call.decoded.is_read_only() => Decision::Continue,
             Route::Program => self.on_own_entry(caller, call),
-            Route::Unrecorded => Decision::Continue,
+            // The process that is about to execute the program.
+            Route::Unrecorded if caller.tgid == self.root => Decision::Continue,
+            Route::Unrecorded => self.unrecorded(),
         }
     }
 

@@ -219,6 +219,10 @@ impl<'a, O: Observer> Server<'a, O> {
             Interpretation::Irrelevant => Decision::Continue,
             Interpretation::Unreadable(name) => {
                 self.observer.unreadable(caller, name);
+                // What can't be judged is not made.
+                if steady.is_some() {
+                    return;
+                }
                 Decision::MayWait
             }
             Interpretation::Relevant(name, decoded) => {

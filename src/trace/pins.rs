@@ -77,7 +77,7 @@ impl Pins {
 
     /// Gives a process the mapping that it needs, instead of the call at whose entry its only thread is; that makes the
     /// call again.
-    pub fn map(&mut self, tracee: &Stopped, process: Tid) -> io::Result<()> {
+    pub fn map(&mut self, tracee: &Stopped, process: Tid) -> Result<(), NotMapped> {
         let mapped = Image::map_in(tracee).map(Rc::new);
         self.images.insert(process, mapped.as_ref().ok().cloned());
         mapped.map(drop)
@@ -374,11 +374,24 @@ impl Drop for Slot {
     }
 }
 
+/// Why a process got no mapping.
+#[derive(Debug)]
+pub enum NotMapped {
+    /// It is still at the entry of its call.
+    AtEntry(io::Error),
+    /// Its call was skipped, and it is about to make it again.
+    Later(io::Error),
+}
+
 impl Image {
-    fn map_in(tracee: &Stopped) -> io::Result<Image> {
-        let tid = tracee.tid();
-        let instruction = call_instruction(tid).ok_or_else(|| io::Error::other("there is no vDSO"))?;
-        let mut puppet = Puppet::new(tracee, instruction)?;
+    fn map_in(tracee: &Stopped) -> Result<Image, NotMapped> {
+        let no_vdso = || NotMapped::AtEntry(io::Error::other("it can't be read, or has no vDSO"));
+        let instruction = call_instruction(tracee.tid()).ok_or_else(no_vdso)?;
+        let puppet = Puppet::new(tracee, instruction).map_err(NotMapped::AtEntry)?;
+        Image::map_by(puppet, tracee.tid(), instruction).map_err(NotMapped::Later)
+    }
+
+    fn map_by(mut puppet: Puppet<'_>, tid: Tid, instruction: u64) -> io::Result<Image> {
         let flags = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
         // Any string will do for its name.
         let name = instruction & !0xfff;

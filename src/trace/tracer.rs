@@ -20,7 +20,7 @@ use super::foreign_filter::{self, ChangedProgram};
 use super::memory::RemoteAddr;
 use super::nested_tracers::NestedTracers;
 use super::observer::{Caller, Decision, Errno, Observer, SyscallEntry, Waiting, failed, gap};
-use super::pins::{self, PinnedArguments, Pins, Slot, Unpinned};
+use super::pins::{self, NotMapped, PinnedArguments, Pins, Slot, Unpinned};
 use super::postponed::{self, PostponedQueue};
 use super::proc_status::process_and_parent;
 use super::question;
@@ -37,6 +37,7 @@ const SPIN: Duration = Duration::from_micros(50);
 /// After this many turns, every thread that waits is served once.
 const UNFAIR_TURNS: u32 = 16;
 
+const CLONE3: u64 = libc::SYS_clone3.cast_unsigned();
 const READ_MEMORY: u64 = libc::SYS_process_vm_readv.cast_unsigned();
 const WRITE_MEMORY: u64 = libc::SYS_process_vm_writev.cast_unsigned();
 
@@ -526,12 +527,16 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 self.observer.asked(caller, ask);
             }
         }
+        // Its flags are in memory that others may be able to change. Whoever gets this error uses clone(2).
+        if self.pins.is_some() && (arch, number) == (arch::AUDIT_ARCH, CLONE3) {
+            skip(tracee, Errno(libc::ENOSYS));
+            return ControlFlow::Continue(Made::No);
+        }
         let pinned = match self.pin_arguments(caller, arch, number, arguments) {
             Ok(pinned) => pinned,
             Err(Unpinned::Waits) if !postponed::is_overdue(since) => return ControlFlow::Break(()),
             Err(Unpinned::Unmapped) => {
-                self.map_pins(tracee, caller.tgid);
-                return ControlFlow::Continue(Made::Again);
+                return ControlFlow::Continue(self.map_pins(tracee, caller.tgid));
             }
             Err(unpinned) => {
                 skip(tracee, unpinned.errno());
@@ -576,16 +581,24 @@ impl<'a, O: Observer> Tracer<'a, O> {
     }
 
     /// Gives a process the memory to which arguments are copied, instead of the call at whose entry its only thread is,
-    /// which that makes again.
-    fn map_pins(&mut self, tracee: &Stopped, process: Tid) {
-        let Some(pins) = &mut self.pins else { return };
+    /// which that makes again; where it can't be given any, the call fails.
+    fn map_pins(&mut self, tracee: &Stopped, process: Tid) -> Made {
+        let Some(pins) = &mut self.pins else { return Made::Yes };
+        let (error, made) = match pins.map(tracee, process) {
+            Ok(()) => return Made::Again,
+            Err(NotMapped::AtEntry(error)) => {
+                skip(tracee, Errno(libc::ENOMEM));
+                (error, Made::No)
+            }
+            // When it makes the call again, that fails.
+            Err(NotMapped::Later(error)) => (error, Made::Again),
+        };
         // ESRCH: it was killed.
-        if let Err(error) = pins.map(tracee, process)
-            && error.raw_os_error() != Some(libc::ESRCH)
-        {
+        if error.raw_os_error() != Some(libc::ESRCH) {
             let what = format!("calls of process {process} fail, since they can't be judged: {error}");
             gap(self.observer, &what);
         }
+        made
     }
 
     /// Copies what the arguments of a call point to, if it may be refused.

@@ -704,7 +704,9 @@ fn is_known_by_result(special: Special) -> bool {
         | Special::Namespace
         | Special::Untraced { .. }
         | Special::Listen { .. }
-        | Special::Landlock => false,
+        | Special::Landlock
+        | Special::SecretMemory
+        | Special::Unjudgeable => false,
     }
 }
 

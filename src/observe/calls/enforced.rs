@@ -580,7 +580,7 @@ impl Recording {
     ) -> Option<Decision<Pending>> {
         self.enforcer.as_ref()?;
         let (errno, kind) = match special {
-            Special::UnnamedOpen { .. } | Special::Ptrace { thread: Some(_) } => {
+            Special::UnnamedOpen { .. } | Special::Ptrace { thread: Some(_) } | Special::Unjudgeable => {
                 (libc::EPERM, WarningKind::UnmodelledSyscall)
             }
             Special::Unmodelled => (unmodelled_errno(call.name), WarningKind::UnmodelledSyscall),
@@ -599,6 +599,7 @@ impl Recording {
             | Special::Untraced { .. }
             | Special::Credentials
             | Special::Landlock
+            | Special::SecretMemory
             | Special::Received { .. }
             | Special::Listen { .. } => return None,
         };

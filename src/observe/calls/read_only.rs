@@ -325,6 +325,14 @@ impl Recording {
             Err(unmade) => return unmade.into(),
         };
         let Some(Enforced { walked: Some(walked), places }) = enforced else { return Decision::Continue };
+        let executes = call.decoded.accesses.first().is_some_and(|access| access.effect == Effect::Execute);
+        if let (true, Some(Ok(program))) = (executes, places.first()) {
+            let file = crate::fs::open_regular(&program.path).ok();
+            let exec = self.prepare_exec(caller, call.decoded, &call.memory, program.path.clone(), file);
+            if let Some(errno) = self.enforce_interpreters(caller, &exec) {
+                return Decision::Refuse(errno);
+            }
+        }
         if call.waiting.is_notified() {
             let expected = if opens_here { self.expected_of(call, &places) } else { None };
             let opened = expected.and_then(|expected| open_here(caller, call, expected));

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::arch::Registers;
-use super::process::{Tid, check};
+use super::process::{Tid, check, kill};
 use super::ptrace::{Stopped, SyscallStop, syscall_stop};
 use crate::trace::wait_status::{Stop, WaitStatus};
 
@@ -34,16 +34,27 @@ impl<'a> Puppet<'a> {
         Ok(puppet)
     }
 
-    /// Makes a system call; its result.
+    /// Makes a system call; its result. If the program has put something else where the instruction was, which makes
+    /// another call, it is killed.
     pub fn call(&mut self, number: libc::c_long, arguments: [u64; 6]) -> io::Result<u64> {
         let tid = self.tracee.tid();
-        self.registers.calling(self.instruction, number.cast_unsigned(), arguments).set(tid)?;
+        let number = number.cast_unsigned();
+        self.registers.calling(self.instruction, number, arguments).set(tid)?;
         loop {
-            if let SyscallStop::Exit { result } = advance(tid, &mut self.held)? {
-                return match i32::try_from(result) {
-                    Ok(errno @ -4095..=-1) => Err(io::Error::from_raw_os_error(-errno)),
-                    _ => Ok(result.cast_unsigned()),
-                };
+            match advance(tid, &mut self.held)? {
+                SyscallStop::Entry { number: made, arguments: with, .. }
+                    if (made, with) == (number, arguments) => {}
+                SyscallStop::None => {}
+                SyscallStop::Entry { .. } => {
+                    kill(tid, libc::SIGKILL)?;
+                    return Err(io::Error::from_raw_os_error(libc::ESRCH));
+                }
+                SyscallStop::Exit { result } => {
+                    return match i32::try_from(result) {
+                        Ok(errno @ -4095..=-1) => Err(io::Error::from_raw_os_error(-errno)),
+                        _ => Ok(result.cast_unsigned()),
+                    };
+                }
             }
         }
     }
@@ -68,6 +79,10 @@ fn advance(tid: Tid, held: &mut Vec<i32>) -> io::Result<SyscallStop> {
         check(unsafe { libc::ptrace(libc::PTRACE_SYSCALL, tid.0, 0usize, 0usize) })?;
         match wait_for_stop(tid)? {
             Stop::Syscall => return syscall_stop(tid),
+            // There is no instruction any more, or no memory that can be executed.
+            Stop::Signal(libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGTRAP) => {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
             Stop::Signal(signal) => held.push(signal),
             _ => {}
         }

@@ -80,15 +80,19 @@ const COUNTED_IOCTLS: [u32; 7] =
 /// XFS_IOC_OPEN_BY_HANDLE, which opens a file that only a handle names.
 const OPEN_BY_HANDLE: u32 = 0xc038_586b;
 
+/// TIOCSTI, TIOCLINUX, USERFAULTFD_IOC_NEW.
+const UNJUDGEABLE: [u32; 3] = [0x5412, 0x541c, 0xaa00];
+
 pub(super) const IOCTLS: &[Condition] = &{
-    let mut conditions = [Condition::Is { arg: 1, value: OPEN_BY_HANDLE }; 18];
+    let mut conditions = [Condition::Is { arg: 1, value: OPEN_BY_HANDLE }; 21];
     let mut at = 0;
     while at < conditions.len() - 1 {
         let value = match at {
             0..5 => METADATA_IOCTLS[at],
             5..12 => COUNTED_IOCTLS[at - 5],
             12..15 => FLAG_IOCTLS[at - 12],
-            _ => EXTENT_IOCTLS[at - 15],
+            15..17 => EXTENT_IOCTLS[at - 15],
+            _ => UNJUDGEABLE[at - 17],
         };
         conditions[at] = Condition::Is { arg: 1, value };
         at += 1;
@@ -102,9 +106,11 @@ pub(super) fn ioctl(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -
         operation if FLAG_IOCTLS.contains(&operation) => Effect::Ask(Asked::InodeFlags),
         operation if EXTENT_IOCTLS.contains(&operation) => Effect::Ask(Asked::Transient),
         operation => {
-            let is_open = operation == OPEN_BY_HANDLE;
-            decoded.special =
-                Some(if is_open { Special::UnnamedOpen { open: None } } else { Special::Unmodelled });
+            decoded.special = Some(match operation {
+                OPEN_BY_HANDLE => Special::UnnamedOpen { open: None },
+                _ if UNJUDGEABLE.contains(&operation) => Special::Unjudgeable,
+                _ => Special::Unmodelled,
+            });
             return Ok(());
         }
     };
