@@ -125,7 +125,7 @@ impl Recording {
         }
         names.retain(|name| !self.is_left_alone(*name));
         let Examined { mut afters, existence_only, kept } = Examiner::new(self).examine_all(names);
-        if self.ledger.first_changes.is_some() {
+        if self.ledger.notes_change_times() {
             self.note_taken(&afters, &kept);
         }
         self.leave_out_unchanged_git_state(&mut afters);

@@ -53,7 +53,11 @@ pub struct Ledger {
     /// The states that were found at the end, or meanwhile, of what is not as before.
     pub found: FoundStates,
     /// When the call began that changed each name first, in microseconds since 1970, if that is noted.
-    pub first_changes: Option<HashMap<NameId, u64, foldhash::fast::RandomState>>,
+    pub(super) first_changes: Option<HashMap<NameId, u64, foldhash::fast::RandomState>>,
+    /// The same of what was changed in place, whatever the name.
+    first_changes_in_place: HashMap<InodeId, u64, foldhash::fast::RandomState>,
+    /// The names that had been changed before that was noted.
+    changed_early: HashSet<NameId, foldhash::fast::RandomState>,
     /// When the recording began, in microseconds since 1970.
     began_us: u64,
     /// When the last state was taken of each name that had been changed by then.
@@ -82,12 +86,29 @@ impl Ledger {
         Ledger { notes_seen, began_us: now_us(), ..Ledger::default() }
     }
 
-    /// Notes that a call which began at this time has changed a name.
-    fn note_change(&mut self, name: NameId, began: u64) {
-        // A change before times were noted may have been at any time since the beginning.
-        let first = if self.changes(name) > 0 { self.began_us } else { began };
-        if let Some(first_changes) = &mut self.first_changes {
-            first_changes.entry(name).and_modify(|first| *first = began.min(*first)).or_insert(first);
+    /// Whether it is noted when names are changed.
+    pub(super) fn notes_change_times(&self) -> bool {
+        self.first_changes.is_some()
+    }
+
+    /// Begins to note when names are changed.
+    pub fn note_change_times(&mut self) {
+        if self.first_changes.is_none() {
+            self.first_changes = Some(HashMap::default());
+            self.changed_early =
+                self.names.sorted().into_iter().filter(|name| self.changes(*name) > 0).collect();
+        }
+    }
+
+    /// Notes that a call which began at this time has changed a name, or a file in place.
+    fn note_change(&mut self, name: Option<NameId>, in_place: Option<InodeId>, began: u64) {
+        let Some(first_changes) = &mut self.first_changes else { return };
+        let earlier = |first: &mut u64| *first = began.min(*first);
+        if let Some(name) = name {
+            first_changes.entry(name).and_modify(earlier).or_insert(began);
+        }
+        if let Some(inode) = in_place {
+            self.first_changes_in_place.entry(inode).and_modify(earlier).or_insert(began);
         }
     }
 
@@ -102,7 +123,11 @@ impl Ledger {
     /// noted.
     pub fn changed_between(&self, name: NameId) -> Option<(u64, u64)> {
         let first_changes = self.first_changes.as_ref().filter(|_| self.changes(name) > 0)?;
-        Some((first_changes.get(&name).copied().unwrap_or(self.began_us), *self.taken_us.get(&name)?))
+        let in_place = self.names.get(name).before.and_then(|inode| self.first_changes_in_place.get(&inode));
+        let first = first_changes.get(&name).into_iter().chain(in_place).min().copied();
+        // A change before times were noted may have been at any time since the beginning.
+        let first = first.filter(|_| !self.changed_early.contains(&name)).unwrap_or(self.began_us);
+        Some((first, *self.taken_us.get(&name)?))
     }
 
     /// Notes that `process` has mounted something on a path.

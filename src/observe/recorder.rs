@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use super::calls::changes::Pending;
 use super::calls::inherited::InheritedFile;
-use super::calls::own_program::{Yielded, own_programs};
+use super::calls::own_program::{Reach, Yielded, own_programs};
 use super::calls::read_only::StartDirectory;
 use super::capture::Capture;
 use super::enforce::{EnforcedRules, Enforcer};
@@ -235,6 +235,11 @@ impl Recorder {
         });
     }
 
+    /// What a call may change; none if that may wait for something outside.
+    pub fn reach(&self, caller: Caller, call: &SyscallEntry<'_>) -> Option<Reach> {
+        self.guarded(None, |state| state.reach(caller, call))
+    }
+
     /// Takes the states of what its processes have changed, or have open, if a call that another recording observes may
     /// change that, and returns what that is.
     pub fn yield_to(&self, caller: Caller, call: &SyscallEntry<'_>) -> Yielded {
@@ -276,7 +281,7 @@ impl Recorder {
     /// From now on, notes when each path is changed: another recording may change it at the same time.
     pub fn note_change_times(&self) {
         self.guarded((), |state| {
-            state.ledger.first_changes.get_or_insert_default();
+            state.ledger.note_change_times();
         });
     }
 

@@ -27,7 +27,7 @@ use nix::unistd::{Pid, getpgid};
 use self::edits::{Edit, Edits, changes_shared_directory, may_change};
 use super::calls::changes::Pending;
 use super::calls::inherited::{self, InheritedFile};
-use super::calls::own_program::Yielded;
+use super::calls::own_program::{Reach, Yielded};
 use super::finish::Settled;
 use super::mounts::{ServedDevices, ServedWatch};
 use super::processes::{ProcessTraits, Rights};
@@ -207,6 +207,15 @@ pub struct Session {
     beginning: Mutex<()>,
     /// Held while jobs end.
     ending: Mutex<()>,
+    /// The calls that may change something and have not ended, by their threads, of those that were made while several steps ran.
+    in_flight: Mutex<HashMap<Tid, CallInFlight, foldhash::fast::RandomState>>,
+}
+
+/// A call that may change something, and has not ended.
+struct CallInFlight {
+    step: Arc<dyn Step>,
+    process: Tid,
+    reach: Reach,
 }
 
 /// Where a call goes.
@@ -239,6 +248,7 @@ impl Session {
             has_empty_jobs: AtomicBool::new(false),
             beginning: Mutex::default(),
             ending: Mutex::default(),
+            in_flight: Mutex::default(),
         }
     }
 
@@ -566,11 +576,17 @@ impl Session {
         let mut edits = self.edits();
         let Some(edit) = self.edit_of(caller.tgid, &mut edits) else { return self.unrecorded() };
         let step = Arc::clone(&edit.step);
+        let reach = self.reach(&edits.ending, &step, caller, call);
+        if self.must_wait(&step, call, reach.as_ref()) {
+            return Decision::Postpone;
+        }
         let yielded = self.let_others_yield(&edits.ending, &step, caller, call);
         let Some(edit) = &mut edits.current else { return self.unrecorded() };
         let decision = edit.on_entry(caller, call);
         self.woken.notify_all();
-        route(decision, step, CallOf::Edit, yielded, call)
+        let decision = route(decision, Arc::clone(&step), CallOf::Edit, yielded, call);
+        self.begin_call(&decision, step, caller, reach);
+        decision
     }
 
     /// Decides about a call that no recorder can judge.
@@ -632,6 +648,47 @@ impl Session {
         member.place = Place::Program(Role::Program);
         drop(members);
         step.discard();
+    }
+
+    fn in_flight(&self) -> MutexGuard<'_, HashMap<Tid, CallInFlight, foldhash::fast::RandomState>> {
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a call may change, if another step may do so at the same time.
+    fn reach<'e>(
+        &self,
+        edits: impl IntoIterator<Item = &'e Edit>,
+        step: &Arc<dyn Step>,
+        caller: Caller,
+        call: &SyscallEntry<'_>,
+    ) -> Option<Reach> {
+        let may_change = || may_change(call.decoded, self.traits_of(caller.tgid).in_foreign_mount_namespace);
+        if call.decoded.is_read_only() || !may_change() || self.others(edits, step).is_empty() {
+            return None;
+        }
+        step.recorder().reach(caller, call)
+    }
+
+    /// Whether a call has to wait for one of another step: each is judged by what the other has left.
+    fn must_wait(&self, step: &Arc<dyn Step>, call: &SyscallEntry<'_>, reach: Option<&Reach>) -> bool {
+        let is_in_the_way = |reach: &Reach, other: &CallInFlight| {
+            !Arc::ptr_eq(&other.step, step) && reach.meets(&other.reach)
+        };
+        !call.overdue
+            && reach.is_some_and(|reach| self.in_flight().values().any(|one| is_in_the_way(reach, one)))
+    }
+
+    /// Notes that a call is made.
+    fn begin_call(
+        &self,
+        decision: &Decision<Routed>,
+        step: Arc<dyn Step>,
+        caller: Caller,
+        reach: Option<Reach>,
+    ) {
+        if let (Decision::AwaitResult(_), Some(reach)) = (decision, reach) {
+            self.in_flight().insert(caller.tid, CallInFlight { step, process: caller.tgid, reach });
+        }
     }
 
     /// Has the other steps yield to a call of a command.
@@ -718,8 +775,15 @@ impl Observer for Session {
     fn on_entry(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Routed> {
         match self.route(caller, call) {
             Route::Step(step) => {
+                let reach = self.reach(self.edits().all(), &step, caller, call);
+                if self.must_wait(&step, call, reach.as_ref()) {
+                    return Decision::Postpone;
+                }
                 let (of, yielded) = self.prepare_for(&step, caller, call);
-                route(step.recorder().on_entry(caller, call), step, of, yielded, call)
+                let decision = step.recorder().on_entry(caller, call);
+                let decision = route(decision, Arc::clone(&step), of, yielded, call);
+                self.begin_call(&decision, step, caller, reach);
+                decision
             }
             Route::Beginning(step) => {
                 route(step.recorder().on_entry(caller, call), step, CallOf::Beginning, Vec::new(), call)
@@ -751,6 +815,7 @@ impl Observer for Session {
             }
         }
         self.call_ended(caller, &step, of, succeeded);
+        self.in_flight().remove(&caller.tid);
     }
 
     fn read_only_call_is_over(&self, caller: Caller) {
@@ -777,6 +842,8 @@ impl Observer for Session {
 
     fn executed(&self, caller: Caller, routed: Option<Routed>) {
         let process = caller.tgid;
+        // Its other threads have vanished.
+        self.in_flight().retain(|_, call| call.process != process);
         self.set_traits(caller, |traits| (traits.shares_memory, traits.has_io_uring) = (false, false));
         if let Some(Routed { step, pending, of, .. }) = routed {
             step.recorder().executed(caller, Some(pending));
@@ -850,6 +917,7 @@ impl Observer for Session {
     }
 
     fn ended(&self, process: Tid, end: End) {
+        self.in_flight().retain(|_, call| call.process != process);
         self.tell(process, |recorder| recorder.ended(process, end));
         self.edits().process_ended(process);
         let mut members = self.members();

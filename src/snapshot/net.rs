@@ -14,7 +14,7 @@ use super::compare::{
     ContentId, Entries, LinkedFile, are_known_to_differ, content_id, content_is_untouched, recorded, state,
 };
 use super::error::Error;
-use super::manifest::{FileRecord, FileType, Present, State};
+use super::manifest::{FileRecord, FileType, GitStatus, Present, State};
 use super::reader::{Snapshot, part_key, split_part_key};
 use super::source::{ContentSource, locate};
 use crate::git::{GitFile, in_objects_directory, same_index};
@@ -70,6 +70,7 @@ pub fn net(mut parts: Vec<Snapshot>) -> Result<Net, Error> {
         chains.add(number, records, &paths, &parts);
     }
     chains.add_timed(&mut timed, u64::MAX, &parts);
+    chains.share_last_contents();
     let (oldest, newest) = (parts.first().ok_or_else(none)?, parts.last().ok_or_else(none)?);
     let mut header = newest.header().clone();
     header.started_at.clone_from(&oldest.header().started_at);
@@ -139,6 +140,8 @@ fn started_us(part: &Snapshot) -> u64 {
 struct Chains {
     links: BTreeMap<Vec<u8>, Link>,
     breaks: Vec<ChainBreak>,
+    /// The first state of each file that was changed in place, by the one in which it was left.
+    first_states: HashMap<LinkedFile, (State, Option<GitStatus>)>,
 }
 
 /// What is known of a path so far.
@@ -175,8 +178,10 @@ impl Chains {
     ) {
         self.share_between_hard_links(number, &mut records, paths);
         for record in records {
-            // What the shell that started the command had redirected is not the command's change.
-            let is_changed = PathEffect::of(&record).is_undone() && !record.is_inherited_alone();
+            // What the shell that started the command had redirected is not the command's change. What it made and removed
+            // while others ran, they may have changed in between.
+            let is_changed = (PathEffect::of(&record).is_undone() || record.changed_between_us.is_some())
+                && !record.is_inherited_alone();
             let until = record.changed_between_us.map(|(_, last)| last);
             match self.links.get_mut(&record.path) {
                 // In between, something else may have been there than one of them has found and left.
@@ -249,8 +254,40 @@ impl Chains {
                     earlier = Some((link.record.before.clone(), link.record.git.clone()));
                 }
             }
-            if let Some(earlier) = earlier {
+            let first = self.first_states.get(&file).cloned();
+            let left = record.after.present().filter(|_| is_same_inode(&record.before, &record.after));
+            if let Some(left) = left.and_then(LinkedFile::of_any).filter(|left| *left != file) {
+                let found = || (record.before.clone(), record.git.clone());
+                self.first_states.insert(left, first.clone().unwrap_or_else(found));
+            }
+            if let Some(earlier) = earlier.or(first.filter(|_| is_new)) {
                 (record.before, record.git) = earlier;
+            }
+        }
+    }
+
+    /// What several names are of in the end has one content: the one that was found last.
+    fn share_last_contents(&mut self) {
+        let mut names: HashMap<(u64, u64), Vec<(u64, Vec<u8>)>> = HashMap::new();
+        for (path, link) in &self.links {
+            let file = link.record.after.present().and_then(LinkedFile::of);
+            if let (Some(file), Some(until)) = (file, link.until) {
+                names.entry(file.inode()).or_default().push((until, path.clone()));
+            }
+        }
+        for mut names in names.into_values() {
+            names.sort();
+            let Some((_, last)) = names.pop() else { continue };
+            let Some(newest) = self.links.get(&last).map(|link| link.record.clone()) else { continue };
+            let Some(left) = newest.after.present() else { continue };
+            for (_, name) in names {
+                let Some(Link { record, .. }) = self.links.get_mut(&name) else { continue };
+                let [one, other] = [&*record, &newest].map(|record| content_id(record, Side::After));
+                if let (true, State::Present(after)) = (are_known_to_differ(&one, &other), &mut record.after)
+                {
+                    copy_content(after, left);
+                    record.git_after.clone_from(&newest.git_after);
+                }
             }
         }
     }

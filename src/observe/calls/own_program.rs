@@ -95,13 +95,42 @@ pub struct Yielded {
     pub names: Vec<NameId>,
     /// The paths to which the call renames or links something.
     moved_to: Vec<Vec<u8>>,
+    /// What the call takes the last name from: its number may be another file's then.
+    gone: Vec<FileStat>,
 }
 
 impl Yielded {
     /// Whether there is nothing that the call may change.
     pub fn is_empty(&self) -> bool {
-        self.names.is_empty() && self.moved_to.is_empty()
+        self.names.is_empty() && self.moved_to.is_empty() && self.gone.is_empty()
     }
+}
+
+/// The paths and files that a call may change, or changes something by.
+#[derive(Debug, Default)]
+pub struct Reach {
+    paths: Vec<Vec<u8>>,
+    /// By device and inode number.
+    files: Vec<(u64, u64)>,
+}
+
+impl Reach {
+    /// Whether what one call does may matter to the other.
+    pub fn meets(&self, other: &Reach) -> bool {
+        let is_near =
+            |one: &[u8], other: &[u8]| resolve::is_below(one, other) || resolve::is_below(other, one);
+        self.paths.iter().any(|one| other.paths.iter().any(|other| is_near(one, other)))
+            || self.files.iter().any(|file| other.files.contains(file))
+    }
+}
+
+/// What loses its last name at a place by a call. What is renamed keeps its number.
+fn loses_last_name(access: &Access, place: &Resolved) -> Option<FileStat> {
+    let kind = meaning(access.effect, place.stat.as_ref()).kind;
+    let renames =
+        matches!(access.effect, Effect::RenameFrom { .. } | Effect::RenameTo { exchange: true, .. });
+    let is_last = |stat: &FileStat| stat.st_nlink == 1 || resolve::is_directory(stat);
+    place.stat.filter(|stat| matches!(kind, Kind::Removed | Kind::Bound) && !renames && is_last(stat))
 }
 
 /// Whether a call makes or removes a name, or has it stand for something else.
@@ -159,15 +188,8 @@ impl Recording {
             if let Some(stat) = &place.stat {
                 self.byte_store.capture.wait_for((stat.st_dev, stat.st_ino));
             }
-            let meaning = meaning(access.effect, place.stat.as_ref());
-            // What is renamed keeps its number.
-            let renames =
-                matches!(access.effect, Effect::RenameFrom { .. } | Effect::RenameTo { exchange: true, .. });
-            let is_last = |stat: &FileStat| stat.st_nlink == 1 || resolve::is_directory(stat);
-            if matches!(meaning.kind, Kind::Removed | Kind::Bound) && !renames {
-                own.gone.extend(place.stat.filter(is_last));
-            }
-            own.names.extend(meaning.changes_name.then(|| place.path.clone()));
+            own.gone.extend(loses_last_name(access, place));
+            own.names.extend(changes_name(access, place).then(|| place.path.clone()));
         }
         let id = self.ledger.in_flight.begin(footprint, true);
         self.resolver.pause(true);
@@ -176,6 +198,15 @@ impl Recording {
             |special: &Special| matches!(special, Special::UnnamedOpen { .. } | Special::Received { .. });
         let special = call.decoded.special.filter(|special| !names_a_file(special));
         Decision::AwaitResult(Pending::of_own_call(call.name, special, id, own))
+    }
+
+    /// What a call may change; none if that may wait for something outside: nobody waits for it.
+    pub fn reach(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> Option<Reach> {
+        let located = self.locate_all(caller, call);
+        let announcement = self.announcement(caller, &located);
+        let stats = located.iter().filter_map(|(_, place)| place.as_ref().ok()?.stat);
+        let files = stats.map(|stat| (stat.st_dev, stat.st_ino)).collect();
+        (!announcement.waits).then(|| Reach { paths: announcement.footprint.walked.into_vec(), files })
     }
 
     /// Takes the states of what this tree has changed, or has open, before a call of another one that is recorded changes
@@ -206,6 +237,7 @@ impl Recording {
             if matches!(access.effect, Effect::RenameTo { .. } | Effect::HardLinkTo) {
                 yielded.moved_to.push(place.path.clone());
             }
+            yielded.gone.extend(loses_last_name(access, place));
         }
         if !is_known {
             return Yielded::default();
@@ -251,6 +283,9 @@ impl Recording {
     /// has its present state before at that. Returns the files at such paths that the tree has open for writing.
     pub fn has_yielded(&mut self, yielded: &Yielded, served: &ServedDevices) -> Vec<(Tid, InheritedFile)> {
         self.ledger.changed_by_others.extend(&yielded.names);
+        for id in yielded.gone.iter().filter_map(|stat| self.ledger.inodes.of(stat)).collect::<Vec<_>>() {
+            self.ledger.inodes.forget(id);
+        }
         self.resolver.forget_all();
         self.lookups.forget();
         let moved_to: Vec<_> = yielded

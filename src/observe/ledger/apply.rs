@@ -64,8 +64,9 @@ impl Ledger {
             }
             changes.inodes.extend(inode.filter(|_| in_place));
         }
-        if let Some(name) = name.filter(|_| self.first_changes.is_some() && kind != Kind::Used) {
-            self.note_change(name, change.began_us);
+        if kind != Kind::Used {
+            let in_place = matches!(kind, Kind::Written | Kind::Appended | Kind::Attributes);
+            self.note_change(name, inode.filter(|_| in_place), change.began_us);
         }
         let is_recorded_now = name.is_some_and(|name| self.apply_to_name(name, change));
         match (kind, inode) {
