@@ -87,7 +87,7 @@ impl Ledger {
     }
 
     /// Whether it is noted when names are changed.
-    pub(super) fn notes_change_times(&self) -> bool {
+    pub(in crate::observe) fn notes_change_times(&self) -> bool {
         self.first_changes.is_some()
     }
 
@@ -117,6 +117,14 @@ impl Ledger {
         let now = now_us();
         let changed: Vec<_> = names.filter(|name| self.changes(*name) > 0).collect();
         self.taken_us.extend(changed.into_iter().map(|name| (name, now)));
+    }
+
+    /// Notes that those of these names of which a state has been taken may have changed until now.
+    pub(super) fn note_taken_until_now(&mut self, names: &[NameId]) {
+        let now = now_us();
+        for name in names {
+            self.taken_us.entry(*name).and_modify(|taken| *taken = now);
+        }
     }
 
     /// When the call began that changed a name first, and when the state was taken that it was left in, if that is

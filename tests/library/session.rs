@@ -802,6 +802,9 @@ fn files_that_come_and_go_meanwhile_are_undone_at_once() {
     let g = [("g", "00\n")];
     let made = &[(0, "rm g"), (1, "echo 4 > h"), (1, "echo 17 > g"), (0, "mv -T h g"), (1, "rm g")];
     in_turns(&g, made);
+    // What one has only read, the other writes to.
+    in_turns(&g, &[(1, "cat g"), (2, "echo 4 >> g"), (1, "echo 5 >> g")]);
+    in_turns(&g, &[(1, "cp g h"), (2, "echo 4 >> g"), (1, "echo 5 >> g")]);
     // The number of the replaced file is the next one's.
     let again =
         &[(1, "ln h g || true"), (1, "echo 6 > h"), (2, "mv -T h g"), (2, "echo 28 >> h"), (1, "echo 7 > h")];

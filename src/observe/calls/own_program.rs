@@ -283,6 +283,8 @@ impl Recording {
     /// has its present state before at that. Returns the files at such paths that the tree has open for writing.
     pub fn has_yielded(&mut self, yielded: &Yielded, served: &ServedDevices) -> Vec<(Tid, InheritedFile)> {
         self.ledger.changed_by_others.extend(&yielded.names);
+        // Its processes may have written to what they have open until the call was made.
+        self.ledger.note_taken_until_now(&yielded.names);
         for id in yielded.gone.iter().filter_map(|stat| self.ledger.inodes.of(stat)).collect::<Vec<_>>() {
             self.ledger.inodes.forget(id);
         }

@@ -553,7 +553,12 @@ impl Protector<'_> {
         let before = known.before.map(|before| self.ledger.inodes.get(before));
         let is_superseded = before
             .is_some_and(|before| before.superseded && before.before.identity() == (now.st_dev, now.st_ino));
-        if known.rebound || found.is_some() && found == known.before || is_superseded {
+        if !known.rebound
+            && let Some(id) = found.filter(|found| Some(*found) == known.before)
+        {
+            return self.meet_changed(id, now);
+        }
+        if known.rebound || is_superseded {
             return;
         }
         // What our own program has put there is in a snapshot, and what another recording's tree has, too: the state at
@@ -580,6 +585,22 @@ impl Protector<'_> {
         self.warnings.lost(WarningKind::LateBeforeState, None, || {
             format!("{} was replaced from outside after its first sight", String::from_utf8_lossy(path))
         });
+    }
+
+    /// Takes the state of an inode anew that this tree is about to change first, while other recordings' trees run, which may
+    /// have written to it since its first sight: that is in their recordings.
+    fn meet_changed(&mut self, id: InodeId, now: &FileStat) {
+        let notes_change_times = self.ledger.notes_change_times();
+        let inode = self.ledger.inodes.get_mut(id);
+        if notes_change_times
+            && resolve::is_regular(now)
+            && !inode.threatened
+            && inode.changes == 0
+            && matches!(inode.content, Content::Unneeded)
+            && !inode.is_unmodified(&now.into())
+        {
+            (inode.before, inode.attributes_taken) = (now.into(), false);
+        }
     }
 
     /// Takes the attributes of the inode at `path` that a call may change, once.
