@@ -268,14 +268,14 @@ impl Chains {
 
     /// What several names are of in the end has one content: the one that was found last.
     fn share_last_contents(&mut self) {
-        let mut names: HashMap<(u64, u64), Vec<(u64, Vec<u8>)>> = HashMap::new();
+        let mut files: HashMap<_, Vec<_>> = HashMap::new();
         for (path, link) in &self.links {
             let file = link.record.after.present().and_then(LinkedFile::of);
             if let (Some(file), Some(until)) = (file, link.until) {
-                names.entry(file.inode()).or_default().push((until, path.clone()));
+                files.entry(file.inode()).or_default().push((until, path.clone()));
             }
         }
-        for mut names in names.into_values() {
+        for mut names in files.into_values() {
             names.sort();
             let Some((_, last)) = names.pop() else { continue };
             let Some(newest) = self.links.get(&last).map(|link| link.record.clone()) else { continue };
