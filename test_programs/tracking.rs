@@ -1,6 +1,6 @@
 //! The calls that change what later calls mean, or could hide them: what comes after is seen all the
 //! same. clone, clone3, unshare, setns, ptrace, seccomp, prctl, io_uring_setup, the setuid family, capset,
-//! landlock_restrict_self, process_vm_writev, getrandom, mmap with MAP_DROPPABLE.
+//! landlock_restrict_self, process_vm_writev, getrandom, mmap with MAP_DROPPABLE, memfd_secret.
 
 mod machine;
 mod support;
@@ -170,6 +170,15 @@ const OTHERS: &[Case] = &[
             let mut bytes = [0_u8; 4];
             ok(sys!(SYS_getrandom, bytes.as_mut_ptr(), bytes.len(), 0));
             let _ = sys!(SYS_mmap, 0, 4096, PROT_READ | PROT_WRITE, MAP_DROPPABLE | MAP_ANONYMOUS, -1, 0);
+            ok(sys!(SYS_open, c"f", O_RDONLY));
+        })
+        .then("f | read | file | file"),
+    // A recording refuses it, as where it is disabled.
+    case("asks_for_secret_memory", &["memfd_secret"])
+        .given(|| file("f"))
+        .when(|| {
+            let answer = sys!(SYS_memfd_secret, 0);
+            assert!(matches!(answer, Ok(_) | Err(ENOSYS)), "{answer:?}");
             ok(sys!(SYS_open, c"f", O_RDONLY));
         })
         .then("f | read | file | file"),
