@@ -13,7 +13,7 @@ fn stdout(output: &Output) -> String {
 }
 
 /// Whether the kernel has Landlock at all.
-fn has_landlock(place: &Place) -> bool {
+pub fn has_landlock(place: &Place) -> bool {
     let output = place.record_with(&["--enforce", "--landlock", "--allow-write", "/"], ":");
     let has = output.status.success();
     if !has {
