@@ -155,7 +155,7 @@ pub struct RecordingOptions {
     /// Refuse what the rules forbid, before it happens: the call fails with EACCES [default: refuse]
     #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "refuse")]
     pub enforce: Option<Enforce>,
-    /// Have the kernel refuse, too, what Landlock can tell from the rules that allow; nothing below can mount then
+    /// Also enforce the rules that allow by Landlock, as far as it can express them; the command can't mount then
     #[arg(long, hide_short_help = true)]
     pub landlock: bool,
     /// How system calls are intercepted
@@ -341,7 +341,7 @@ pub struct Session {
     /// Refuse what the rules forbid, before it happens: the call fails with EACCES [default: refuse]
     #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "refuse")]
     pub enforce: Option<Enforce>,
-    /// Have the kernel refuse, too, what Landlock can tell from the rules that allow; nothing below can mount then
+    /// Also enforce the rules that allow by Landlock, as far as it can express them; the command can't mount then
     #[arg(long, hide_short_help = true)]
     pub landlock: bool,
     /// How system calls are intercepted

@@ -6,7 +6,7 @@
 //! - `patterns.rs`: patterns of paths as written; `glob.rs`: what they come to; `net.rs`: patterns of addresses.
 //! - `judge.rs`: what a recording did that they forbid; `programs.rs`: what it executed; `names.rs`: by which other names.
 //! - `explain.rs`: which rule decides on a path or an address.
-//! - `bounds.rs`: what the kernel can be told of them.
+//! - `bounds.rs`: bounds of what they allow, which the kernel can enforce.
 //! - `learn.rs`: rules that allow what recordings did.
 //! - `left_out.rs`: what rules of omission left out of it.
 

@@ -122,6 +122,11 @@ pub fn lost(snapshot: &Snapshot) -> Vec<WarningKind> {
     warnings.inspect(|warning| println!("{}", warning.detail)).map(|warning| warning.kind).collect()
 }
 
+/// What was printed on standard output.
+pub fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 /// What was printed on standard error.
 pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
@@ -129,7 +134,7 @@ pub fn stderr(output: &Output) -> String {
 
 /// The status and the output of a command, for the message of a failure.
 pub fn shown(output: &Output) -> String {
-    format!("{}\n{}{}", output.status, String::from_utf8_lossy(&output.stdout), stderr(output))
+    format!("{}\n{}{}", output.status, stdout(output), stderr(output))
 }
 
 /// Sentences as the lines of one message.

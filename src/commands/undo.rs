@@ -188,8 +188,8 @@ struct Recordings {
 }
 
 impl Recordings {
-    /// Those of an undo or redo: what is chosen stays what it is until that is done. Not while a user picks: another one
-    /// need not wait for that.
+    /// The recordings that an undo or redo chooses from. Other restores are excluded before the choice, so that it is still
+    /// right when it is carried out; but not while a user picks paths, which may take long.
     fn for_change(
         library: Library,
         options: &UndoOptions,
@@ -504,8 +504,8 @@ impl Recordings {
         Ok(Some(Performed { recordings, outcome, has_unchanged_paths: false }))
     }
 
-    /// The paths of a redo that another recording has changed which was undone after it: redone now, they would become what
-    /// they never were beside the rest.
+    /// The paths of a redo that a recording has changed which was undone after it. Redone in another order, they would get
+    /// states that they never had together.
     fn undone_since(
         &self,
         redone: &Undone,
@@ -527,13 +527,8 @@ impl Recordings {
                 (is_whole || undone.contain(path)) && other.find(path).is_some_and(change)
             };
             for record in snapshot.files().iter().filter(|record| lasts(&record.path)) {
-                let why = match is_in_reach(entry, &self.library, access) {
-                    true => {
-                        format!("{} ({}) was undone since: redo that first", entry.id, command_line(entry))
-                    }
-                    false => format!("it was put back since by the undo of {ELSEWHERE}"),
-                };
-                conflicts.insert(record.path.clone(), why);
+                let who = self.called(entry, access);
+                conflicts.insert(record.path.clone(), format!("{who} was undone since: redo that first"));
             }
         }
         conflicts
@@ -597,14 +592,19 @@ impl Recordings {
                     changed.remove(&record.path);
                     continue;
                 }
-                let who = match is_in_reach(entry, &self.library, access) {
-                    true => format!("{} ({})", entry.id, command_line(entry)),
-                    false => ELSEWHERE.to_owned(),
-                };
+                let who = self.called(entry, access);
                 changed.entry(record.path.clone()).or_insert_with(|| format!("put back since by {who}"));
             }
         }
         changed
+    }
+
+    /// How a message names a recording.
+    fn called(&self, entry: &Entry, access: &SessionAccess) -> String {
+        match is_in_reach(entry, &self.library, access) {
+            true => format!("{} ({})", entry.id, command_line(entry)),
+            false => ELSEWHERE.to_owned(),
+        }
     }
 
     /// Who has changed a path between two recordings.
@@ -618,11 +618,8 @@ impl Recordings {
                 && entry.may_change(&broken.path)
                 && changes_any(&self.library.directory_of(&entry.id), |path| path == broken.path)
         };
-        let who = match self.entries.iter().rev().find(between) {
-            Some(entry) if !is_in_reach(entry, &self.library, access) => ELSEWHERE.to_owned(),
-            Some(entry) => format!("{} ({})", entry.id, command_line(entry)),
-            None => "something that is not in the library".to_owned(),
-        };
+        let who = self.entries.iter().rev().find(between).map(|entry| self.called(entry, access));
+        let who = who.unwrap_or_else(|| "something that is not in the library".to_owned());
         format!("between {} and {} it was changed by {who}", older.id, newer.id)
     }
 }

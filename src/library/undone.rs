@@ -56,7 +56,7 @@ impl Undone {
     fn add(&mut self, rescue: &Path, at: &str, is_limited: bool) {
         at.clone_into(&mut self.at);
         if self.is_whole && is_limited {
-            // It was completed without what was a conflict by then.
+            // The request that completed it left conflicts.
             (self.is_whole, self.is_limited) = (false, true);
             self.changed = self.rescues.iter().flat_map(|rescue| changed_by(rescue)).collect();
         }

@@ -52,11 +52,11 @@ pub struct Ledger {
     pub notes_seen: bool,
     /// The states that were found at the end, or meanwhile, of what is not as before.
     pub found: FoundStates,
-    /// When the call began that changed each name first, in microseconds since 1970, if that is noted.
+    /// When the first call began that changed each name, in microseconds since 1970, if that is noted.
     pub(super) first_changes: Option<HashMap<NameId, u64, foldhash::fast::RandomState>>,
-    /// The same of what was changed in place, whatever the name.
+    /// When the first call began that changed each inode in place, by any of its names.
     first_changes_in_place: HashMap<InodeId, u64, foldhash::fast::RandomState>,
-    /// The names that had been changed before that was noted.
+    /// The names that had been changed before times were noted.
     changed_early: HashSet<NameId, foldhash::fast::RandomState>,
     /// When the recording began, in microseconds since 1970.
     began_us: u64,
@@ -86,12 +86,12 @@ impl Ledger {
         Ledger { notes_seen, began_us: now_us(), ..Ledger::default() }
     }
 
-    /// Whether it is noted when names are changed.
+    /// Whether the times of changes are noted.
     pub(in crate::observe) fn notes_change_times(&self) -> bool {
         self.first_changes.is_some()
     }
 
-    /// Begins to note when names are changed.
+    /// Notes the times of changes from now on.
     pub fn note_change_times(&mut self) {
         if self.first_changes.is_none() {
             self.first_changes = Some(HashMap::default());
@@ -119,16 +119,15 @@ impl Ledger {
         self.taken_us.extend(changed.into_iter().map(|name| (name, now)));
     }
 
-    /// Notes that those of these names of which a state has been taken may have changed until now.
-    pub(super) fn note_taken_until_now(&mut self, names: &[NameId]) {
+    /// Notes that these names may have been changed until now, although their states were taken earlier.
+    pub(super) fn extend_to_now(&mut self, names: &[NameId]) {
         let now = now_us();
         for name in names {
             self.taken_us.entry(*name).and_modify(|taken| *taken = now);
         }
     }
 
-    /// When the call began that changed a name first, and when the state was taken that it was left in, if that is
-    /// noted.
+    /// When the first call began that changed a name, and when its last state was taken, if times are noted.
     pub fn changed_between(&self, name: NameId) -> Option<(u64, u64)> {
         let first_changes = self.first_changes.as_ref().filter(|_| self.changes(name) > 0)?;
         let in_place = self.names.get(name).before.and_then(|inode| self.first_changes_in_place.get(&inode));

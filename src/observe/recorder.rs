@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use super::calls::changes::Pending;
 use super::calls::inherited::InheritedFile;
-use super::calls::own_program::{Reach, Yielded, own_programs};
+use super::calls::own_program::{CallTargets, Yielded, own_programs};
 use super::calls::read_only::StartDirectory;
 use super::capture::Capture;
 use super::enforce::{EnforcedRules, Enforcer};
@@ -235,9 +235,9 @@ impl Recorder {
         });
     }
 
-    /// What a call may change; none if that may wait for something outside.
-    pub fn reach(&self, caller: Caller, call: &SyscallEntry<'_>) -> Option<Reach> {
-        self.guarded(None, |state| state.reach(caller, call))
+    /// The targets of a call; none if it may wait for something outside of the tree: then nobody waits for it.
+    pub fn targets(&self, caller: Caller, call: &SyscallEntry<'_>) -> Option<CallTargets> {
+        self.guarded(None, |state| state.targets(caller, call))
     }
 
     /// Takes the states of what its processes have changed, or have open, if a call that another recording observes may

@@ -27,7 +27,7 @@ use nix::unistd::{Pid, getpgid};
 use self::edits::{Edit, Edits, changes_shared_directory, may_change};
 use super::calls::changes::Pending;
 use super::calls::inherited::{self, InheritedFile};
-use super::calls::own_program::{Reach, Yielded};
+use super::calls::own_program::{CallTargets, Yielded};
 use super::finish::Settled;
 use super::mounts::{ServedDevices, ServedWatch};
 use super::processes::{ProcessTraits, Rights};
@@ -176,6 +176,14 @@ pub struct Routed {
 /// A step, and what it has that a call of another one may change.
 type YieldedStep = (Arc<dyn Step>, Yielded);
 
+/// What is known of a call once the other steps have yielded to it.
+#[derive(Default)]
+struct Prepared {
+    yielded: Vec<YieldedStep>,
+    /// None if no other step runs, or nobody waits for the call.
+    targets: Option<CallTargets>,
+}
+
 /// Whose a call is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallOf {
@@ -207,15 +215,15 @@ pub struct Session {
     beginning: Mutex<()>,
     /// Held while jobs end.
     ending: Mutex<()>,
-    /// The calls that may change something and have not ended, by their threads, of those that were made while several steps ran.
+    /// The calls in flight that may change something, by thread, of those that were made while several steps ran.
     in_flight: Mutex<HashMap<Tid, CallInFlight, foldhash::fast::RandomState>>,
 }
 
-/// A call that may change something, and has not ended.
+/// A call in flight that may change something.
 struct CallInFlight {
     step: Arc<dyn Step>,
     process: Tid,
-    reach: Reach,
+    targets: CallTargets,
 }
 
 /// Where a call goes.
@@ -574,23 +582,21 @@ impl Session {
         }
         self.end_jobs(|_| true);
         let mut edits = self.edits();
-        let Some(edit) = self.edit_of(caller.tgid, &mut edits) else { return self.unrecorded() };
+        let Some(edit) = self.edit_of(caller.tgid, &mut edits) else { return self.without_recorder() };
         let step = Arc::clone(&edit.step);
-        let reach = self.reach(&edits.ending, &step, caller, call);
-        if self.must_wait(&step, call, reach.as_ref()) {
+        let Some(Prepared { yielded, targets }) = self.let_others_yield(&edits, &step, caller, call) else {
             return Decision::Postpone;
-        }
-        let yielded = self.let_others_yield(&edits.ending, &step, caller, call);
-        let Some(edit) = &mut edits.current else { return self.unrecorded() };
+        };
+        let Some(edit) = &mut edits.current else { return self.without_recorder() };
         let decision = edit.on_entry(caller, call);
         self.woken.notify_all();
         let decision = route(decision, Arc::clone(&step), CallOf::Edit, yielded, call);
-        self.begin_call(&decision, step, caller, reach);
+        self.begin_call(&decision, step, caller, targets);
         decision
     }
 
     /// Decides about a call that no recorder can judge.
-    fn unrecorded(&self) -> Decision<Routed> {
+    fn without_recorder(&self) -> Decision<Routed> {
         match self.steps.enforces() {
             true => Decision::Refuse(Errno(libc::EACCES)),
             false => Decision::Continue,
@@ -603,7 +609,7 @@ impl Session {
             return Decision::Continue;
         }
         let mut edits = self.edits();
-        let Some(edit) = self.edit_of(caller.tgid, &mut edits) else { return self.unrecorded() };
+        let Some(edit) = self.edit_of(caller.tgid, &mut edits) else { return self.without_recorder() };
         let step = Arc::clone(&edit.step);
         route(edit.enforce(caller, call), step, CallOf::Edit, Vec::new(), call)
     }
@@ -654,78 +660,64 @@ impl Session {
         self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a call may change, if another step may do so at the same time.
-    fn reach<'e>(
-        &self,
-        edits: impl IntoIterator<Item = &'e Edit>,
-        step: &Arc<dyn Step>,
-        caller: Caller,
-        call: &SyscallEntry<'_>,
-    ) -> Option<Reach> {
-        let may_change = || may_change(call.decoded, self.traits_of(caller.tgid).in_foreign_mount_namespace);
-        if call.decoded.is_read_only() || !may_change() || self.others(edits, step).is_empty() {
-            return None;
-        }
-        step.recorder().reach(caller, call)
-    }
-
-    /// Whether a call has to wait for one of another step: each is judged by what the other has left.
-    fn must_wait(&self, step: &Arc<dyn Step>, call: &SyscallEntry<'_>, reach: Option<&Reach>) -> bool {
-        let is_in_the_way = |reach: &Reach, other: &CallInFlight| {
-            !Arc::ptr_eq(&other.step, step) && reach.meets(&other.reach)
-        };
-        !call.overdue
-            && reach.is_some_and(|reach| self.in_flight().values().any(|one| is_in_the_way(reach, one)))
-    }
-
-    /// Notes that a call is made.
+    /// Keeps calls of other steps that have a target in common with this one waiting until it has ended.
     fn begin_call(
         &self,
         decision: &Decision<Routed>,
         step: Arc<dyn Step>,
         caller: Caller,
-        reach: Option<Reach>,
+        targets: Option<CallTargets>,
     ) {
-        if let (Decision::AwaitResult(_), Some(reach)) = (decision, reach) {
-            self.in_flight().insert(caller.tid, CallInFlight { step, process: caller.tgid, reach });
+        if let (Decision::AwaitResult(_), Some(targets)) = (decision, targets) {
+            self.in_flight().insert(caller.tid, CallInFlight { step, process: caller.tgid, targets });
         }
     }
 
-    /// Has the other steps yield to a call of a command.
+    /// Has the other steps yield to a call of a command; none if it has to wait for one of them.
     fn prepare_for(
         &self,
         step: &Arc<dyn Step>,
         caller: Caller,
         call: &SyscallEntry<'_>,
-    ) -> (CallOf, Vec<YieldedStep>) {
+    ) -> Option<(CallOf, Prepared)> {
         let may_change = || may_change(call.decoded, self.traits_of(caller.tgid).in_foreign_mount_namespace);
         if call.decoded.is_read_only() || !may_change() {
-            return (CallOf::Command, Vec::new());
+            return Some((CallOf::Command, Prepared::default()));
         }
         self.end_jobs(|_| true);
         let edits = self.edits();
-        let yielded = self.let_others_yield(&edits.ending, step, caller, call);
+        let prepared = self.let_others_yield(&edits, step, caller, call)?;
         let in_edit = edits.current.as_ref().is_some_and(|edit| {
             // It is cut after the call.
             edit.step.recorder().yield_to(caller, call).has_changed
         });
-        (if in_edit { CallOf::CommandInEdit } else { CallOf::Command }, yielded)
+        Some((if in_edit { CallOf::CommandInEdit } else { CallOf::Command }, prepared))
     }
 
-    /// Has the other steps take the states of what they have changed and this call may change, too. Returns what each
-    /// has of that.
+    /// Has the other steps take the states of what they have changed and this call may change, too; none if the call has to
+    /// wait, since one of another step that has a target in common with it is in flight.
     fn let_others_yield(
         &self,
-        ending: &[Edit],
+        edits: &Edits,
         step: &Arc<dyn Step>,
         caller: Caller,
         call: &SyscallEntry<'_>,
-    ) -> Vec<YieldedStep> {
-        let others = self.others(ending, step).into_iter().map(|other| {
+    ) -> Option<Prepared> {
+        let is_alone = self.others(edits.all(), step).is_empty();
+        let targets = if is_alone { None } else { step.recorder().targets(caller, call) };
+        let is_in_the_way = |other: &CallInFlight| {
+            !Arc::ptr_eq(&other.step, step)
+                && targets.as_ref().is_some_and(|targets| targets.overlap(&other.targets))
+        };
+        if !call.overdue && self.in_flight().values().any(is_in_the_way) {
+            return None;
+        }
+        let others = self.others(&edits.ending, step).into_iter().map(|other| {
             let yielded = other.recorder().yield_to(caller, call);
             (other, yielded)
         });
-        others.filter(|(_, yielded)| !yielded.is_empty()).collect()
+        let yielded = others.filter(|(_, yielded)| !yielded.is_empty()).collect();
+        Some(Prepared { yielded, targets })
     }
 
     /// The commands that run.
@@ -775,14 +767,12 @@ impl Observer for Session {
     fn on_entry(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Routed> {
         match self.route(caller, call) {
             Route::Step(step) => {
-                let reach = self.reach(self.edits().all(), &step, caller, call);
-                if self.must_wait(&step, call, reach.as_ref()) {
+                let Some((of, Prepared { yielded, targets })) = self.prepare_for(&step, caller, call) else {
                     return Decision::Postpone;
-                }
-                let (of, yielded) = self.prepare_for(&step, caller, call);
+                };
                 let decision = step.recorder().on_entry(caller, call);
                 let decision = route(decision, Arc::clone(&step), of, yielded, call);
-                self.begin_call(&decision, step, caller, reach);
+                self.begin_call(&decision, step, caller, targets);
                 decision
             }
             Route::Beginning(step) => {
@@ -795,7 +785,7 @@ impl Observer for Session {
             Route::Program => self.on_own_entry(caller, call),
             // The process that is about to execute the program.
             Route::Unrecorded if caller.tgid == self.root => Decision::Continue,
-            Route::Unrecorded => self.unrecorded(),
+            Route::Unrecorded => self.without_recorder(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Bounds of what rules allow, as simple as Landlock's: directories that all allowed paths are in, and ports.
+//! Bounds of what rules allow, in the terms of Landlock: directories that contain all allowed paths, and ports.
 //!
 //! Neighbour: `commands/record/landlock.rs` has the kernel refuse what is outside of them.
 
@@ -6,22 +6,21 @@ use super::net::AddressRule;
 use super::patterns::{PathMatch, PathRule};
 use super::rules::{CompiledPolicy, RuleWord};
 
-/// What is outside of these bounds, rules do not allow. Executions have none: to Landlock, that of a program is one of its
-/// loader, too.
+/// Bounds outside of which rules allow nothing. Executions have none: for Landlock, a program's loader is executed, too.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Bounds {
-    /// Paths that all equal or lie beneath that may be changed, if only some may.
+    /// The paths at or beneath which changes are allowed; none if they are allowed everywhere.
     pub changed: Option<Vec<Vec<u8>>>,
-    /// The same of files that may be read.
+    /// The same for reads.
     pub read: Option<Vec<Vec<u8>>>,
-    /// The only ports of internet addresses, if there are such.
+    /// The allowed ports of internet addresses; none if all are allowed.
     pub ports: Option<Vec<u16>>,
     /// Whether no abstract socket is allowed.
     pub without_abstract_sockets: bool,
 }
 
 impl Bounds {
-    /// The words of the rules that they are of.
+    /// The words of the rules that these are the bounds of.
     pub fn words(&self) -> impl Iterator<Item = RuleWord> {
         let words = [
             (RuleWord::AllowWrite, self.changed.is_some()),
@@ -34,7 +33,7 @@ impl Bounds {
 }
 
 impl CompiledPolicy {
-    /// Bounds of what is allowed, all of which hold.
+    /// The bounds of these rules, and those of the rules that make them stricter: a use has to be within all of them.
     pub fn bounds(&self) -> Vec<Bounds> {
         self.both().map(CompiledPolicy::own_bounds).filter(|bounds| *bounds != Bounds::default()).collect()
     }
@@ -52,7 +51,7 @@ impl CompiledPolicy {
     }
 }
 
-/// The paths that the patterns begin with; none if there is no rule, or one has no such path.
+/// The literal paths that the patterns begin with; none if there is no rule, or one has no such path.
 fn prefixes(rules: &[PathRule]) -> Option<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     for rule in rules {

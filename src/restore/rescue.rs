@@ -329,7 +329,7 @@ pub fn write(
     Ok(())
 }
 
-/// Leaves in an unfinished rescue only what it tells of these paths: everything else is as it was before its restore.
+/// Removes all other paths than these from an unfinished rescue: they are as they were before its restore.
 pub fn keep_only(rescue: &Snapshot, paths: &BTreeSet<Vec<u8>>) -> io::Result<()> {
     let mut header = rescue.header().clone();
     if !header.command.iter().any(|word| word == SKIPPING) {

@@ -24,7 +24,7 @@ pub struct Enforcement {
     pub mode: EnforcementMode,
     /// The rules as given, each behind its word: `deny-read @secrets`.
     pub rules: Vec<String>,
-    /// The words of the rules that Landlock decided, too.
+    /// The words of the rules that Landlock enforced, too.
     pub landlock: Vec<String>,
     /// What could not be enforced; sentences.
     pub limits: Vec<String>,

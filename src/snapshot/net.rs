@@ -140,7 +140,7 @@ fn started_us(part: &Snapshot) -> u64 {
 struct Chains {
     links: BTreeMap<Vec<u8>, Link>,
     breaks: Vec<ChainBreak>,
-    /// The first state of each file that was changed in place, by the one in which it was left.
+    /// The first state of each file that was changed in place, by its last one.
     first_states: HashMap<LinkedFile, (State, Option<GitStatus>)>,
 }
 
@@ -154,7 +154,7 @@ struct Link {
     leaves_content: bool,
     /// The newest one that has changed it.
     newest: usize,
-    /// When its state after was taken there, if its record says so.
+    /// When the last after-state was taken, if its record says so.
     until: Option<u64>,
 }
 
@@ -178,8 +178,8 @@ impl Chains {
     ) {
         self.share_between_hard_links(number, &mut records, paths);
         for record in records {
-            // What the shell that started the command had redirected is not the command's change. What it made and removed
-            // while others ran, they may have changed in between.
+            // What the shell that started the command had redirected is not the command's change. A file that the command
+            // made and removed while other steps ran may have been changed by them in between.
             let is_changed = (PathEffect::of(&record).is_undone() || record.changed_between_us.is_some())
                 && !record.is_inherited_alone();
             let until = record.changed_between_us.map(|(_, last)| last);
@@ -266,7 +266,7 @@ impl Chains {
         }
     }
 
-    /// What several names are of in the end has one content: the one that was found last.
+    /// Gives all names that a file has in the end its last content.
     fn share_last_contents(&mut self) {
         let mut files: HashMap<_, Vec<_>> = HashMap::new();
         for (path, link) in &self.links {
@@ -294,7 +294,7 @@ impl Chains {
 }
 
 impl Link {
-    /// Whether a path was changed by a recording, as `later` says, before the last state that this one knows was taken.
+    /// Whether `later` has changed the path before the last after-state of this link was taken.
     fn overlaps(&self, later: &FileRecord) -> bool {
         later.changed_between_us.zip(self.until).is_some_and(|((first, _), until)| first < until)
     }

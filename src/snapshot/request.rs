@@ -2,14 +2,13 @@
 
 use super::layout::UNFINISHED;
 
-/// The option to leave conflicts as they are.
+/// The option that leaves conflicts as they are.
 pub const SKIPPING: &[u8] = b"--skip-conflicts";
-/// The option to merge text that is a conflict.
+/// The option that merges text files that are conflicts.
 pub const MERGING: &[u8] = b"--merge";
 
-/// Whether two commands are the same request: an interrupted restore of an unfinished rescue may have ended that.
-///
-/// What becomes of conflicts may be decided only then.
+/// Whether two commands are the same request, whatever they do about conflicts: the one that completes an interrupted
+/// restore may have to decide on that. A rescue counts as the same under its unfinished and its final name.
 pub fn is_same_request(one: &[Vec<u8>], other: &[Vec<u8>]) -> bool {
     let in_final_form = |command: &[Vec<u8>]| {
         let mut command = command.to_vec();

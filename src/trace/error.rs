@@ -18,8 +18,8 @@ pub enum Error {
         "/proc does not show the processes of this PID namespace: mount a procfs there (unshare --mount-proc, bwrap --proc)"
     )]
     ForeignProcfs,
-    /// The kernel does not restrict the command.
-    #[error("the command can't enter a domain of Landlock: it is in too many already")]
+    /// The kernel refuses to confine the command.
+    #[error("the command can't enter a Landlock domain: domains are nested too deeply")]
     NotConfined,
     /// Anything else that the kernel refused.
     #[error("cannot start a process: {0}")]

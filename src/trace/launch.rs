@@ -109,7 +109,7 @@ pub struct InterceptionOptions<'a> {
 }
 
 /// Forks the process of the command, which waits until another process seizes it with [`Spawned::seize`]. It
-/// ends when the last copy of this value is dropped. `confine` is what it does before its filter is installed.
+/// ends when the last copy of this value is dropped. It calls `confine` before its filter is installed.
 pub fn spawn(
     program: &Program,
     wanted: InterceptionOptions<'_>,

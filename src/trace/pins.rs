@@ -379,7 +379,7 @@ impl Drop for Slot {
 pub enum NotMapped {
     /// It is still at the entry of its call.
     AtEntry(io::Error),
-    /// Its call was skipped, and it is about to make it again.
+    /// Its call was skipped, and will be made again.
     Later(io::Error),
 }
 

@@ -527,7 +527,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 self.observer.asked(caller, ask);
             }
         }
-        // Its flags are in memory that others may be able to change. Whoever gets this error uses clone(2).
+        // Its flags are in memory that another process may be able to change. Libraries fall back to clone(2).
         if self.pins.is_some() && (arch, number) == (arch::AUDIT_ARCH, CLONE3) {
             skip(tracee, Errno(libc::ENOSYS));
             return ControlFlow::Continue(Made::No);
@@ -590,7 +590,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 skip(tracee, Errno(libc::ENOMEM));
                 (error, Made::No)
             }
-            // When it makes the call again, that fails.
+            // The call fails when it is made again.
             Err(NotMapped::Later(error)) => (error, Made::Again),
         };
         // ESRCH: it was killed.

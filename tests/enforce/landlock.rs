@@ -3,14 +3,9 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
-use std::process::Output;
 
 use super::{enforced, refused};
-use crate::support::{BINARY, Place, User, is_root, json, program, scan, stderr};
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
+use crate::support::{BINARY, Place, User, is_root, json, program, scan, stderr, stdout};
 
 /// Whether the kernel has Landlock at all.
 pub fn has_landlock(place: &Place) -> bool {

@@ -1,14 +1,10 @@
-//! Tricks by which a call would be made that nobody has judged.
+//! Tricks that would have the kernel make a call that no rule was applied to.
 
 use std::fs;
 use std::process::Output;
 
 use super::{enforced, refused};
-use crate::support::{Place, User, has, json, needs_root, numbered};
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
+use crate::support::{Place, User, has, json, needs_root, numbered, stdout};
 
 /// Runs a session of Python with rules that are enforced.
 fn session(place: &Place, rules: &[&str], python: &str) -> Output {
@@ -17,7 +13,7 @@ fn session(place: &Place, rules: &[&str], python: &str) -> Output {
     command.current_dir(&place.work).output().unwrap()
 }
 
-/// Who can't be traced by the permissions of its memory is refused what rules may forbid.
+/// A process whose memory the recorder may not read is refused what rules could forbid.
 #[test]
 fn unreadable_process_is_refused_what_can_not_be_judged() {
     let place = Place::of(User::ordinary());
@@ -37,7 +33,7 @@ except OSError as error: print(error.strerror)
 '"#;
     place.write("known", "known");
     let output = enforced(&place, &["--deny-read", "secret"], script);
-    assert_eq!(text(&output.stdout), "Permission denied\n", "{output:?}");
+    assert_eq!(stdout(&output), "Permission denied\n", "{output:?}");
 }
 
 /// Calls whose arguments, or effects, no recorder can see.
@@ -61,10 +57,10 @@ for name, request in (("TIOCSTI", 0x5412), ("TIOCLINUX", 0x541c)):
     );
     let output = enforced(&place, &["--deny-write", "x"], &script);
     let expected = "memfd_secret ENOSYS\nclone3 ENOSYS\nTIOCSTI EPERM\nTIOCLINUX EPERM\n";
-    assert_eq!(text(&output.stdout), expected, "{output:?}");
+    assert_eq!(stdout(&output), expected, "{output:?}");
     // A recording without rules can't read paths from such memory either.
     let (output, _) = place.record_any(&script);
-    assert!(text(&output.stdout).starts_with("memfd_secret ENOSYS\nclone3 EINVAL\n"), "{output:?}");
+    assert!(stdout(&output).starts_with("memfd_secret ENOSYS\nclone3 EINVAL\n"), "{output:?}");
     assert_eq!(json(&place.out.join("manifest.json"))["complete"], true);
 }
 
@@ -79,7 +75,7 @@ fn memory_of_the_recorder_is_protected_on_every_procfs() {
         recorder=$(sed -n 's/TracerPid:\\t//p' /proc/self/status); \
         (: < other/$recorder/mem) || echo refused; (: > other/$recorder/mem) || echo refused; umount other; }";
     let output = enforced(&place, &["--deny-read", "secret"], script);
-    assert_eq!(text(&output.stdout), "refused\nrefused\n", "{output:?}");
+    assert_eq!(stdout(&output), "refused\nrefused\n", "{output:?}");
     assert!(refused(&place).iter().all(|line| line.starts_with("protected work/other/")), "{output:?}");
 }
 
@@ -91,10 +87,10 @@ fn interpreters_of_what_the_program_of_a_session_starts_are_judged() {
     );
     let python = "import subprocess\ntry: print(subprocess.run([\"./script\"]))\nexcept OSError as e: print(e.strerror)";
     let output = session(&place, &["--deny-exec", "./own-sh"], python);
-    assert_eq!(text(&output.stdout), "Permission denied\n", "{output:?}");
+    assert_eq!(stdout(&output), "Permission denied\n", "{output:?}");
 }
 
-/// Where a session can't begin another recording, its rules hold all the same.
+/// The rules of a session also hold when it can't begin another recording.
 #[test]
 fn rules_hold_where_nothing_can_be_recorded_any_more() {
     let place = Place::new();

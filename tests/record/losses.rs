@@ -4,11 +4,11 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::MetadataExt as _;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use agent_snapshot::snapshot::{BlobOmitted, WarningKind};
 
-use crate::support::{MECHANISMS, Place, SmallFilesystem, User, bytes, chmod, lost, stderr};
+use crate::support::{MECHANISMS, Place, SmallFilesystem, User, bytes, chmod, lost, stderr, stdout};
 
 /// Bytes that no compression shortens.
 fn noise(length: usize) -> Vec<u8> {
@@ -24,10 +24,6 @@ fn recording(place: &Place, mechanism: &str, on_loss: &str, script: &str) -> Com
     // What it reads takes no space.
     command.args(["--max-read-bytes", "0", "sh", "-c", script]);
     command
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 #[test]

@@ -21,7 +21,7 @@ pub struct Rules {
     project: Option<(RuleWords, PathBuf)>,
     /// Whether they are enforced, and how: as the strictest says that tells of it.
     pub enforce: Option<Enforce>,
-    /// Whether the kernel is to enforce them, too.
+    /// Whether Landlock enforces them, too.
     pub landlock: bool,
 }
 

@@ -1,6 +1,8 @@
-//! The Landlock domain of the command (landlock(7)): the kernel itself refuses what lies outside of the bounds of the rules.
+//! The Landlock domain of the command (landlock(7)), in which the kernel itself refuses what is outside of the bounds of
+//! the rules.
 //!
-//! The recorder judges each call all the same, and more strictly. Bounds hang on the directories that exist when the domain is made.
+//! The recorder still judges each call, and more strictly. A bound refers to a directory that exists when the domain is
+//! made, and not to a path.
 
 use std::ffi::OsStr;
 use std::io;
@@ -14,17 +16,17 @@ use landlock::{
 
 use crate::policy::Bounds;
 
-/// The first version that can have a file move to another directory, and tells truncate(2) from a write (Linux 6.2).
+/// The first version that has rights to move a file to another directory and to truncate it (Linux 6.2).
 const FILES: ABI = ABI::V3;
 
-/// What is neither a file nor a directory of anybody, and used by every program.
+/// Directories of devices and of what the kernel shows as files, which every program uses.
 const OF_THE_KERNEL: [&str; 3] = ["/dev", "/proc", "/sys"];
 
 /// What a command is restricted to.
 pub struct Domain(Vec<RulesetCreated>);
 
 impl Domain {
-    /// The domain of these bounds, in which what lies beneath the paths of `own` may be used, too.
+    /// The domain of these bounds; what is beneath the paths of `own` may be used, too.
     ///
     /// # Errors
     /// The kernel has no Landlock, or an older one than is needed.
@@ -45,13 +47,13 @@ impl Domain {
                 let ruleset = ruleset.try_clone()?.no_new_privs(no_new_privileges);
                 ruleset.restrict_self().map(drop).map_err(io::Error::other)
             };
-            // Who has CAP_SYS_ADMIN can do without, and set-ID programs keep their privileges.
+            // With CAP_SYS_ADMIN it works without no_new_privs, and set-ID programs keep their privileges.
             enter(false).or_else(|_| enter(true))
         })
     }
 }
 
-/// Not listings, which `--allow-read` is about, too: whoever opens a directory need not list it.
+/// The ruleset of these bounds. Listings stay with the recorder: a directory may be opened without being listed.
 fn ruleset<'p>(
     bounds: &'p Bounds,
     own: impl Iterator<Item = &'p [u8]> + Clone,
@@ -91,12 +93,12 @@ fn allow(
 ) -> Result<RulesetCreated, RulesetError> {
     match PathFd::new(path) {
         Ok(directory) => ruleset.add_rule(PathBeneath::new(directory, accesses)),
-        // What can't be opened can't be used either.
+        // What we can't open, the command can't use either.
         Err(_) => Ok(ruleset),
     }
 }
 
-/// The directory at a path, or above: a file may be replaced, and what is not there yet made.
+/// The nearest directory at or above a path: a file there may be replaced, and a missing one created.
 fn directory_of(path: &[u8]) -> PathBuf {
     let path = Path::new(OsStr::from_bytes(path));
     path.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/")).to_owned()

@@ -188,37 +188,54 @@ pub fn rules(
     }
     let places = places_here().map_err(SetupError::ours)?;
     let policy = rules.compiled(&places).map_err(SetupError::ours)?.of_recording();
-    let enforced = rules.enforce.map(|enforce| {
-        let is_wanted = options.landlock || rules.landlock;
-        let (can_pin, landlock) = (can_pin(), is_wanted.then(|| landlock_words(&policy)));
-        let limits = [can_pin.as_ref().err(), landlock.as_ref().and_then(|words| words.as_ref().err())];
-        let limits: Vec<_> = limits.into_iter().flatten().cloned().collect();
-        match limits.first() {
-            Some(limit) if enforce != Enforce::BestEffort => Err(SetupError::ours(format!(
-                "rules can't be enforced here: {limit}; --enforce=best-effort enforces the rest"
-            ))),
-            _ => Ok(EnforcedRules {
-                policy: policy.clone(),
-                protected: protected(options, &places),
-                keyless: None,
-                can_pin: can_pin.is_ok(),
-                manifest: Enforcement {
-                    mode: match enforce {
-                        Enforce::End => EnforcementMode::End,
-                        Enforce::Refuse | Enforce::BestEffort => EnforcementMode::Refuse,
-                    },
-                    rules: rules.lines(),
-                    landlock: landlock.and_then(Result::ok).unwrap_or_default(),
-                    limits,
-                },
-            }),
-        }
-    });
+    let enforced =
+        rules.enforce.map(|enforce| enforced_rules(enforce, &rules, policy.clone(), options, &places));
     Ok(Some(UserRules { policy, enforced: enforced.transpose()? }))
 }
 
-/// Whether arguments of calls can be copied, or why not.
-fn can_pin() -> Result<(), String> {
+/// The rules that are enforced; an error names what can't be enforced here, unless that is accepted.
+fn enforced_rules(
+    enforce: Enforce,
+    rules: &Rules,
+    policy: CompiledPolicy,
+    options: &cli::RecordingOptions,
+    places: &PolicyPlaces,
+) -> Result<EnforcedRules, SetupError> {
+    let mut limits = Vec::new();
+    let can_pin = match try_to_pin() {
+        Ok(()) => true,
+        Err(why) => {
+            limits.push(why);
+            false
+        }
+    };
+    let mut landlock = Vec::new();
+    if options.landlock || rules.landlock {
+        match landlock_words(&policy) {
+            Ok(words) => landlock = words,
+            Err(why) => limits.push(why),
+        }
+    }
+    if let Some(limit) = limits.first().filter(|_| enforce != Enforce::BestEffort) {
+        return Err(SetupError::ours(format!(
+            "rules can't be enforced here: {limit}; --enforce=best-effort enforces the rest"
+        )));
+    }
+    let mode = match enforce {
+        Enforce::End => EnforcementMode::End,
+        Enforce::Refuse | Enforce::BestEffort => EnforcementMode::Refuse,
+    };
+    Ok(EnforcedRules {
+        policy,
+        protected: protected(options, places),
+        keyless: None,
+        can_pin,
+        manifest: Enforcement { mode, rules: rules.lines(), landlock, limits },
+    })
+}
+
+/// Tries whether the arguments of calls can be copied; a sentence if not.
+fn try_to_pin() -> Result<(), String> {
     trials::in_child(sys::seal_a_page).and_then(|tried| tried).map_err(|error| {
         format!(
             "what a call names can be rewritten by another thread after it was judged (mseal: {error}; it is in Linux 6.10 \
@@ -227,7 +244,7 @@ fn can_pin() -> Result<(), String> {
     })
 }
 
-/// The words of the rules that Landlock decides, too, or why it decides none.
+/// The words of the rules that Landlock enforces, too, or why it enforces none.
 fn landlock_words(policy: &CompiledPolicy) -> Result<Vec<String>, String> {
     let bounds = policy.bounds();
     if bounds.is_empty() {

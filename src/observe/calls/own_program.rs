@@ -95,7 +95,7 @@ pub struct Yielded {
     pub names: Vec<NameId>,
     /// The paths to which the call renames or links something.
     moved_to: Vec<Vec<u8>>,
-    /// What the call takes the last name from: its number may be another file's then.
+    /// What loses its last name by the call: another file may get its inode number then.
     gone: Vec<FileStat>,
 }
 
@@ -106,17 +106,17 @@ impl Yielded {
     }
 }
 
-/// The paths and files that a call may change, or changes something by.
-#[derive(Debug, Default)]
-pub struct Reach {
+/// The paths that a call names, and what is there.
+#[derive(Debug)]
+pub struct CallTargets {
     paths: Vec<Vec<u8>>,
     /// By device and inode number.
     files: Vec<(u64, u64)>,
 }
 
-impl Reach {
-    /// Whether what one call does may matter to the other.
-    pub fn meets(&self, other: &Reach) -> bool {
+impl CallTargets {
+    /// Whether they have a file in common, or one has a path at or beneath one of the other.
+    pub fn overlap(&self, other: &CallTargets) -> bool {
         let is_near =
             |one: &[u8], other: &[u8]| resolve::is_below(one, other) || resolve::is_below(other, one);
         self.paths.iter().any(|one| other.paths.iter().any(|other| is_near(one, other)))
@@ -124,7 +124,7 @@ impl Reach {
     }
 }
 
-/// What loses its last name at a place by a call. What is renamed keeps its number.
+/// The file or directory that loses its last name at a place by a call. One that is renamed keeps its inode number.
 fn loses_last_name(access: &Access, place: &Resolved) -> Option<FileStat> {
     let kind = meaning(access.effect, place.stat.as_ref()).kind;
     let renames =
@@ -200,13 +200,13 @@ impl Recording {
         Decision::AwaitResult(Pending::of_own_call(call.name, special, id, own))
     }
 
-    /// What a call may change; none if that may wait for something outside: nobody waits for it.
-    pub fn reach(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> Option<Reach> {
+    /// The targets of a call; none if it may wait for something outside of the tree.
+    pub fn targets(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> Option<CallTargets> {
         let located = self.locate_all(caller, call);
         let announcement = self.announcement(caller, &located);
         let stats = located.iter().filter_map(|(_, place)| place.as_ref().ok()?.stat);
         let files = stats.map(|stat| (stat.st_dev, stat.st_ino)).collect();
-        (!announcement.waits).then(|| Reach { paths: announcement.footprint.walked.into_vec(), files })
+        (!announcement.waits).then(|| CallTargets { paths: announcement.footprint.walked.into_vec(), files })
     }
 
     /// Takes the states of what this tree has changed, or has open, before a call of another one that is recorded changes
@@ -283,8 +283,8 @@ impl Recording {
     /// has its present state before at that. Returns the files at such paths that the tree has open for writing.
     pub fn has_yielded(&mut self, yielded: &Yielded, served: &ServedDevices) -> Vec<(Tid, InheritedFile)> {
         self.ledger.changed_by_others.extend(&yielded.names);
-        // Its processes may have written to what they have open until the call was made.
-        self.ledger.note_taken_until_now(&yielded.names);
+        // Until the call was made, processes of this tree may have written to what they have open.
+        self.ledger.extend_to_now(&yielded.names);
         for id in yielded.gone.iter().filter_map(|stat| self.ledger.inodes.of(stat)).collect::<Vec<_>>() {
             self.ledger.inodes.forget(id);
         }

@@ -57,15 +57,14 @@ impl Ledger {
     pub fn apply(&mut self, change: Change<'_>) -> bool {
         let Change { name, stat, kind, by, .. } = change;
         let inode = stat.and_then(|stat| self.inodes.of(stat));
+        let in_place = matches!(kind, Kind::Written | Kind::Appended | Kind::Attributes);
         if let Some(changes) = self.changes_since_interim.as_mut().filter(|_| kind != Kind::Used) {
-            let in_place = matches!(kind, Kind::Written | Kind::Appended | Kind::Attributes);
             if let Some(name) = name {
                 *changes.names.entry(name).or_default() |= !in_place;
             }
             changes.inodes.extend(inode.filter(|_| in_place));
         }
         if kind != Kind::Used {
-            let in_place = matches!(kind, Kind::Written | Kind::Appended | Kind::Attributes);
             self.note_change(name, inode.filter(|_| in_place), change.began_us);
         }
         let is_recorded_now = name.is_some_and(|name| self.apply_to_name(name, change));

@@ -587,8 +587,8 @@ impl Protector<'_> {
         });
     }
 
-    /// Takes the state of an inode anew that this tree is about to change first, while other recordings' trees run, which may
-    /// have written to it since its first sight: that is in their recordings.
+    /// Updates the before-state of an inode that this tree is about to change for the first time. Other steps run beside it,
+    /// and may have written to the file since it was first seen: that is their change.
     fn meet_changed(&mut self, id: InodeId, now: &FileStat) {
         let notes_change_times = self.ledger.notes_change_times();
         let inode = self.ledger.inodes.get_mut(id);

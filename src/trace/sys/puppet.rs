@@ -34,8 +34,8 @@ impl<'a> Puppet<'a> {
         Ok(puppet)
     }
 
-    /// Makes a system call; its result. If the program has put something else where the instruction was, which makes
-    /// another call, it is killed.
+    /// Makes a system call; its result. The process is killed if it makes another call instead: the program has replaced the
+    /// code at the instruction.
     pub fn call(&mut self, number: libc::c_long, arguments: [u64; 6]) -> io::Result<u64> {
         let tid = self.tracee.tid();
         let number = number.cast_unsigned();
@@ -79,7 +79,7 @@ fn advance(tid: Tid, held: &mut Vec<i32>) -> io::Result<SyscallStop> {
         check(unsafe { libc::ptrace(libc::PTRACE_SYSCALL, tid.0, 0usize, 0usize) })?;
         match wait_for_stop(tid)? {
             Stop::Syscall => return syscall_stop(tid),
-            // There is no instruction any more, or no memory that can be executed.
+            // The program has unmapped or replaced the code at the instruction.
             Stop::Signal(libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGTRAP) => {
                 return Err(io::ErrorKind::InvalidData.into());
             }

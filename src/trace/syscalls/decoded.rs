@@ -198,10 +198,10 @@ pub enum Special {
     Credentials,
     /// landlock_restrict_self: the caller's rights on files change.
     Landlock,
-    /// memfd_secret: arguments may be in memory that can't be read.
+    /// memfd_secret: memory that can hold arguments, and that the recorder can't read.
     SecretMemory,
-    /// ioctl by which a process acts beyond what rules can judge: input for its terminal (TIOCSTI, TIOCLINUX), page faults
-    /// that it answers itself (USERFAULTFD_IOC_NEW).
+    /// An ioctl that lets a process evade rules: TIOCSTI and TIOCLINUX put input into its terminal, and with
+    /// USERFAULTFD_IOC_NEW it handles page faults itself.
     Unjudgeable,
     /// open_by_handle_at, XFS_IOC_OPEN_BY_HANDLE, pidfd_getfd: the result is a descriptor of a file that no
     /// argument names; at the exit `/proc/TID/fd/N` and `fdinfo/N` tell which, and how it is open.

@@ -298,7 +298,7 @@ const ROWS: &[SyscallRow] = &[
     // landlock_restrict_self(ruleset_fd, flags): from here on the kernel denies more than the credentials
     // tell
     row("landlock_restrict_self", &[]).special(Special::Landlock),
-    // memfd_secret(flags): memory from which the kernel reads arguments, and nobody else can
+    // memfd_secret(flags): memory that can hold arguments, and that no other process can read
     row("memfd_secret", &[]).special(Special::SecretMemory),
     // fchmodat2(dirfd, path, mode, flags)
     row("fchmodat2", &[at(0, 1).does(Effect::Metadata).at_flags(3)]),
