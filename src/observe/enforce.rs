@@ -18,7 +18,7 @@ use crate::policy::{CompiledPolicy, Decision, PathUseKind, forbidden_content};
 use crate::snapshot::layout::BLOBS;
 use crate::snapshot::secrets::{ContentSign, may_have_key, may_have_sign};
 use crate::snapshot::{
-    Enforcement, EnforcementMode, NetworkUse, PROTECTED, RefusedSubject, RefusedUse, Snapshot,
+    Enforcement, EnforcementMode, NetworkAddress, NetworkUse, PROTECTED, RefusedSubject, RefusedUse, Snapshot,
 };
 
 /// The rules that are to be enforced.
@@ -217,9 +217,14 @@ impl Enforcer {
         }
     }
 
-    /// Why a socket address may not be used, if so.
-    pub fn forbids_address(&self, used: &NetworkUse) -> Option<String> {
-        let (word, text) = self.rules.policy.decide_address(used).forbidden()?;
+    /// Why a socket address may not be used, if so; `stat` is of the socket in the filesystem.
+    pub fn forbids_address(&self, used: &NetworkUse, stat: Option<&FileStat>) -> Option<String> {
+        let others = match &used.address {
+            NetworkAddress::Unix(path) => self.other_names(path, stat),
+            NetworkAddress::Inet(_) | NetworkAddress::Inet6(_) | NetworkAddress::Other(_) => Vec::new(),
+        };
+        let others = others.iter().map(|name| (name.path.as_slice(), name.is_from_before));
+        let (word, text) = self.rules.policy.forbids_address(used, others)?;
         Some(word.with(text.as_deref()))
     }
 
@@ -241,7 +246,7 @@ impl Enforcer {
 
     /// The other names of a file.
     fn other_names(&self, path: &[u8], stat: Option<&FileStat>) -> Vec<FileName> {
-        let Some(stat) = stat.filter(|stat| resolve::is_regular(stat)) else { return Vec::new() };
+        let Some(stat) = stat.filter(|stat| has_names(stat)) else { return Vec::new() };
         let identity = (stat.st_dev, stat.st_ino);
         let mut names: Vec<FileName> = self.names.get(&identity).cloned().unwrap_or_default();
         // Who has renamed it is known; a file with one name may have got the number of another one.
@@ -276,6 +281,11 @@ impl Enforcer {
     pub fn refused(&self) -> &[RefusedUse] {
         &self.refused
     }
+}
+
+/// Whether a rule that names something means it by its other names, too: a regular file or a socket.
+pub fn has_names(stat: &FileStat) -> bool {
+    matches!(stat.st_mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFSOCK)
 }
 
 /// Whether a path is the memory of a process, by which it could be made to do anything: /proc/PID/mem, wherever a procfs is

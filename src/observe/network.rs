@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     fn used(operation: SocketOperation, address: &[u8]) -> Option<NetworkAddress> {
-        address_of(&SocketUse { operation, address: address.to_vec() })
+        address_of(&SocketUse { operation, socket: 3, address: address.to_vec() })
     }
 
     fn connected(address: &[u8]) -> Option<NetworkAddress> {

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::names::FileNames;
+use super::names::{FileNames, inode_of};
 use super::rules::{CompiledPolicy, Decision, PathUseKind, RuleWord};
 use super::{left_out, programs};
 use crate::snapshot::blobs::Side;
@@ -13,7 +13,8 @@ use crate::snapshot::compare::LinkedFile;
 use crate::snapshot::secrets::{ContentSign, blobs_have_sign};
 use crate::snapshot::source::Contents;
 use crate::snapshot::{
-    FileRecord, FileType, Header, NetworkUse, Operation, Operations, Present, Snapshot, State, WarningKind,
+    FileRecord, FileType, Header, NetworkAddress, NetworkOperation, NetworkUse, Operation, Operations,
+    Present, Snapshot, State, WarningKind,
 };
 
 /// What a policy comes to.
@@ -135,17 +136,18 @@ pub fn may_concern(policy: &CompiledPolicy, record: &FileRecord, keys_were_refus
         return true;
     }
     let states = [&record.before, &record.after];
-    let files =
-        || states.into_iter().filter_map(State::present).filter(|state| state.file_type == FileType::File);
+    let files = || states.into_iter().filter_map(State::present).filter(|state| inode_of(state).is_some());
     let is_named = |file: &Present| FileNames::by_rule(&policy.named, file).next().is_some();
     let is_linked = !record.linked_from.is_empty() || files().any(|file| file.nlink > 1);
     let is_renamed = record.renamed_from.is_some() || record.renamed_to.is_some();
     let is_changed = !changes_of(record).is_empty();
     let is_read = record.operations.intersects(Operations::CONTENT_READS);
     let has = |sign| sign != ContentSign::Key || !keys_were_refused;
+    let is_socket = || files().any(|file| file.file_type == FileType::Socket);
     is_changed && (is_linked || forbids_writing(policy, &record.path).is_some())
         || (is_read || is_linked || is_renamed)
             && policy.decide(PathUseKind::Read, &record.path, &has).forbidden().is_some()
+        || (is_linked || is_renamed) && policy.judges_addresses() && is_socket()
         || files().any(is_named)
 }
 
@@ -238,7 +240,7 @@ fn judge_all(snapshot: &Snapshot, policy: &CompiledPolicy, live: &dyn Files) -> 
     }
     let mut findings: Vec<_> = by_path.into_values().flatten().collect();
     findings.append(&mut somewhere);
-    findings.extend(addresses(header, policy));
+    findings.extend(addresses(header, policy, &names));
     let mut report = PolicyReport { findings, unknown, notes: Vec::new() };
     left_out::judge_reads(header, policy, live, &mut report);
     report
@@ -417,10 +419,18 @@ fn changed_through(files: &[FileRecord]) -> HashMap<&[u8], &FileRecord> {
 }
 
 /// The forbidden uses of addresses, those of one address by several processes as one.
-fn addresses(header: &Header, policy: &CompiledPolicy) -> Vec<Finding> {
+fn addresses<'a>(header: &'a Header, policy: &CompiledPolicy, names: &FileNames<'a>) -> Vec<Finding> {
     let mut found: BTreeMap<_, (Finding, BTreeSet<u32>)> = BTreeMap::new();
     for used in &header.network {
-        let Some((word, text)) = policy.decide_address(used).forbidden() else { continue };
+        let others = match &used.address {
+            // Nothing is there yet that could have another name.
+            NetworkAddress::Unix(path) if used.operation != NetworkOperation::Bind => {
+                Some(names.others(path))
+            }
+            _ => None,
+        };
+        let others = others.into_iter().flatten();
+        let Some((word, text)) = policy.forbids_address(used, others) else { continue };
         let entry = found.entry((&used.address, used.operation)).or_insert_with(|| {
             let subject = FindingSubject::Address(NetworkUse { count: 0, ..used.clone() });
             (Finding { word, text, subject, processes: Vec::new() }, BTreeSet::new())

@@ -6,10 +6,15 @@ use std::collections::{HashMap, HashSet};
 
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
-use crate::snapshot::{FileRecord, Operation, Operations, Present};
+use crate::snapshot::{FileRecord, FileType, Operation, Operations, Present};
 
 /// What tells a file from others, while it exists.
 type Inode = (u64, u64);
+
+/// The inode of what a rule means by all of its names: a regular file or a socket.
+pub(super) fn inode_of(state: &Present) -> Option<Inode> {
+    matches!(state.file_type, FileType::File | FileType::Socket).then(|| state.identity())
+}
 
 /// A file that a rule names.
 #[derive(Debug, Clone)]
@@ -57,7 +62,7 @@ impl<'a> FileNames<'a> {
         for record in files {
             for side in Side::BOTH {
                 let Some(state) = state(record, side).present() else { continue };
-                let Some(inode) = state.file_identity() else { continue };
+                let Some(inode) = inode_of(state) else { continue };
                 names.add(inode, &record.path, side);
                 if state.nlink > 1 {
                     linked.insert(inode);
@@ -70,12 +75,12 @@ impl<'a> FileNames<'a> {
         }
         for NamedFile { path, state: named } in named {
             let is_same = |other: &Present| {
-                other.file_identity() == named.file_identity()
+                inode_of(other) == inode_of(named)
                     && (other.nlink > 1 || attributes(other) == attributes(named))
             };
             let mut states = files.iter().flat_map(|record| [&record.before, &record.after]);
             let is_known = states.any(|state| state.present().is_some_and(is_same));
-            let Some(inode) = named.file_identity().filter(|_| is_known) else { continue };
+            let Some(inode) = inode_of(named).filter(|_| is_known) else { continue };
             if !Side::BOTH.into_iter().any(|side| names.inodes.contains_key(&(&**path, side))) {
                 names.by_rule.entry(inode).or_default().push(path);
                 *names.before.entry(inode).or_default() += 1;
@@ -185,8 +190,8 @@ impl<'a> FileNames<'a> {
 
     /// The names that rules give to the file of a state.
     pub fn by_rule(named: &'a [NamedFile], file: &Present) -> impl Iterator<Item = &'a [u8]> {
-        let inode = file.file_identity();
-        let is_same = move |named: &&NamedFile| inode.is_some() && named.state.file_identity() == inode;
+        let inode = inode_of(file);
+        let is_same = move |named: &&NamedFile| inode.is_some() && inode_of(&named.state) == inode;
         named.iter().filter(is_same).map(|named| named.path.as_slice())
     }
 
@@ -211,14 +216,12 @@ impl<'a> FileNames<'a> {
 
     /// Whether the content or the attributes of a file were changed that was there before.
     pub fn is_changed(&self, state: &Present) -> bool {
-        state
-            .file_identity()
-            .is_some_and(|file| self.changed.contains(&file) && self.before.contains_key(&file))
+        inode_of(state).is_some_and(|file| self.changed.contains(&file) && self.before.contains_key(&file))
     }
 
     /// Whether a file has a name that only rules know.
     pub fn has_name_by_rule(&self, state: &Present) -> bool {
-        state.file_identity().is_some_and(|file| self.by_rule.contains_key(&file))
+        inode_of(state).is_some_and(|file| self.by_rule.contains_key(&file))
     }
 
     /// How many names are known that a file has in its state on a side.
@@ -227,6 +230,6 @@ impl<'a> FileNames<'a> {
             Side::Before => &self.before,
             Side::After => &self.after,
         };
-        state.file_identity().and_then(|inode| names.get(&inode)).copied().unwrap_or(0)
+        inode_of(state).and_then(|inode| names.get(&inode)).copied().unwrap_or(0)
     }
 }

@@ -106,6 +106,14 @@ impl AddressRule {
         }
     }
 
+    /// The paths of sockets that it names.
+    pub fn paths(&self) -> Option<&PathMatch> {
+        match self {
+            AddressRule::Unix(paths) => paths.as_ref(),
+            AddressRule::Any | AddressRule::Inet(..) | AddressRule::Abstract(_) => None,
+        }
+    }
+
     /// Whether a use is of such an address.
     pub fn matches(&self, used: &NetworkUse) -> bool {
         match (self, &used.address) {

@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use super::glob::PathGlob;
-use super::names::NamedFile;
+use super::judge::Forbidden;
+use super::names::{NamedFile, inode_of};
 use super::net::AddressRule;
 use super::patterns::{PathMatch, PathRule, PatternMaker};
 use crate::snapshot::secrets::{ContentSign, Secrets};
@@ -260,16 +261,18 @@ impl CompiledPolicy {
     /// The same rules, which mean the files that they name by any other name, too. `state` tells what is at a path now.
     #[must_use]
     pub fn of_files(mut self, state: &dyn Fn(&[u8]) -> Option<Present>) -> CompiledPolicy {
-        let globs = |rule: &'_ PathRule| match &rule.paths {
+        let globs = |paths: &PathMatch| match paths {
             PathMatch::Globs(globs) => globs.clone(),
             PathMatch::Secrets(_) => Vec::new(),
         };
         let denying = PathUseKind::ALL.into_iter().flat_map(|kind| self.path_rules(kind.words().1));
+        let sockets = self.address_rules(RuleWord::DenyNet).iter().filter_map(|(_, rule)| rule.paths());
         let named = |glob: PathGlob| {
             let path = glob.literal_path()?.to_vec();
             Some(NamedFile { state: state(&path)?, path })
         };
-        self.named = denying.flat_map(globs).filter_map(named).collect();
+        let paths = denying.map(|rule| &rule.paths).chain(sockets);
+        self.named = paths.flat_map(globs).filter_map(named).collect();
         self
     }
 
@@ -334,9 +337,9 @@ impl CompiledPolicy {
         }
     }
 
-    /// The regular files that rules which deny name by a path, by device and inode number when the rules were read.
+    /// The files and sockets that rules which deny name by a path, by device and inode number when the rules were read.
     pub fn named_files(&self) -> impl Iterator<Item = (&[u8], (u64, u64))> {
-        self.named.iter().filter_map(|file| Some((file.path.as_slice(), file.state.file_identity()?)))
+        self.named.iter().filter_map(|file| Some((file.path.as_slice(), inode_of(&file.state)?)))
     }
 
     /// Whether there is a rule about reading.
@@ -407,6 +410,24 @@ impl CompiledPolicy {
             }
         }
         decision
+    }
+
+    /// Why a socket address may not be used, if so, also by the other names of its socket, each with whether it had that name
+    /// before the command.
+    pub fn forbids_address<'n>(
+        &self,
+        used: &NetworkUse,
+        others: impl IntoIterator<Item = (&'n [u8], bool)>,
+    ) -> Option<Forbidden> {
+        let by_other_name = |(name, is_from_before): (&[u8], bool)| {
+            let address = NetworkAddress::Unix(name.to_vec());
+            match self.decide_address(&NetworkUse { address, ..used.clone() }) {
+                Decision::NotAllowed(_) if !is_from_before => None,
+                decision => decision.forbidden(),
+            }
+        };
+        let by_its_own = self.decide_address(used).forbidden();
+        by_its_own.or_else(|| others.into_iter().find_map(by_other_name))
     }
 }
 

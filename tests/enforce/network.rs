@@ -1,9 +1,12 @@
 //! Socket addresses: connect, bind, listen, send.
 
-use agent_snapshot::snapshot::{NetworkAddress, NetworkUse};
+use std::fs;
+use std::os::unix::net::UnixListener;
+
+use agent_snapshot::snapshot::{NetworkAddress, NetworkOperation, NetworkUse};
 
 use super::{enforced, refused};
-use crate::support::{Place, User, has};
+use crate::support::{Place, User, has, needs_root};
 
 /// Tries each way to use an address, and says which ones fail with EACCES.
 const TRY: &str = "
@@ -92,4 +95,77 @@ attempt('absent', lambda: new().connect('absent'))
         "{output:?}"
     );
     assert_eq!(refused(&place), ["allow-unix \0x bind", "allow-unix work/bad bind"]);
+}
+
+/// A rule about a socket means it by every name: one from before, one that the command gives it, one that it had.
+#[test]
+fn a_unix_socket_is_judged_by_all_of_its_names() {
+    if !has("python3") {
+        return;
+    }
+    let connect = |name: &str| {
+        format!(
+            "python3 -c \"
+import socket
+try: socket.socket(socket.AF_UNIX).connect('{name}'); print('connected')
+except OSError as error: print(error.strerror)
+\""
+        )
+    };
+    let ways = [
+        ("by another name", connect("linked")),
+        ("by a link", format!("ln sock link; {}", connect("link"))),
+        ("renamed", format!("mv sock moved; {}", connect("moved"))),
+        ("by its directory", format!("mv sock sub; mv sub other; {}", connect("other/sock"))),
+    ];
+    for (way, script) in &ways {
+        for rule in ["--deny-net=unix:./sock", "--allow-unix=/absent"] {
+            let place = Place::new();
+            fs::create_dir(place.at("sub")).unwrap();
+            let _listener = UnixListener::bind(place.at("sock")).unwrap();
+            fs::hard_link(place.at("sock"), place.at("linked")).unwrap();
+            let output = enforced(&place, &[rule], script);
+            assert_eq!(
+                String::from_utf8_lossy(&output.stdout),
+                "Permission denied\n",
+                "{way} {rule:?} {output:?}"
+            );
+        }
+        let place = Place::new();
+        fs::create_dir(place.at("sub")).unwrap();
+        let _listener = UnixListener::bind(place.at("sock")).unwrap();
+        fs::hard_link(place.at("sock"), place.at("linked")).unwrap();
+        let rules = ["--deny-net=unix:./sock"];
+        let recorded = place.record_with(&rules, script);
+        assert!(String::from_utf8_lossy(&recorded.stdout).starts_with("connected\n"), "{way}: {recorded:?}");
+        let run = place.verb("check", &rules);
+        let found = run.stdout.lines().filter(|line| line.starts_with("deny-net")).count();
+        assert_eq!((run.status, found), (1, 1), "{way}: {run:#?}");
+    }
+}
+
+/// A packet socket takes an address of any family for one of its own.
+#[test]
+fn a_packet_socket_is_judged_as_one() {
+    if !needs_root("a packet socket") || !has("python3") {
+        return;
+    }
+    let place = Place::new();
+    let script = "exec python3 -c \"
+import ctypes, errno, os, socket
+packet = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM)
+libc = ctypes.CDLL(None, use_errno=True)
+for family in (socket.AF_UNIX, socket.AF_NETLINK, socket.AF_INET):
+    address = family.to_bytes(2, 'little') + b'x' + bytes(17)
+    sent = libc.sendto(packet.fileno(), b'x', 1, 0, address, len(address))
+    print(errno.errorcode[ctypes.get_errno()])
+\"";
+    let rules = ["--allow-net", "120.0.0.0/8", "--allow-unix", "/"];
+    let output = enforced(&place, &rules, script);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "EACCES\nEACCES\nEACCES\n", "{output:?}");
+    let (_, snapshot) = place.record_any(script);
+    let packets = snapshot.header().network.iter().filter(|used| {
+        used.address == NetworkAddress::Other("packet".to_owned()) && used.operation == NetworkOperation::Send
+    });
+    assert_eq!(packets.map(|used| used.count).sum::<u64>(), 2);
 }

@@ -106,3 +106,23 @@ for most in (12, 16, 20, 24):
     let output = session(&place, &["--deny-write", "./secret"], python);
     assert_eq!(fs::read_to_string(place.at("secret")).unwrap(), "old", "{output:?}");
 }
+
+/// acct(2) opens a file for the kernel, and its result is no descriptor.
+#[test]
+fn the_result_of_acct_is_no_descriptor() {
+    if !needs_root("acct") || !has("unshare") || !has("python3") {
+        return;
+    }
+    let place = Place::new();
+    // In a namespace of its own it accounts for no process of others.
+    place.prepare("echo standard input > input; : > log");
+    let script = "unshare --pid --fork python3 -c '
+import ctypes
+acct = ctypes.CDLL(None).acct
+print(acct(b\"log\"), acct(None))' < input";
+    let (output, snapshot) = place.record_any(script);
+    assert_eq!(stdout(&output), "0 0\n", "{output:?}");
+    assert!(snapshot.header().complete, "{:?}", snapshot.header().warnings);
+    let output = enforced(&place, &["--allow-write", "./log"], script);
+    assert_eq!(stdout(&output), "0 0\n", "{output:?}");
+}

@@ -275,11 +275,10 @@ impl Recording {
             self.set_served();
             point
         });
-        let reads =
-            |access: &Access| matches!(access.effect, Effect::Open(open) if open.is_read_only() && open.read);
-        let opens =
-            self.processes.traits(caller.tgid).shares_paths() && call.decoded.accesses.iter().any(reads);
-        let enforced = self.enforcer.as_ref().and_then(|_| opening(call.decoded));
+        let opening = opening(call.decoded);
+        let reads = opening.is_some_and(|open| open.is_read_only() && open.read);
+        let opens = reads && self.processes.traits(caller.tgid).shares_paths();
+        let enforced = opening.filter(|_| self.enforcer.is_some());
         // Nobody waits for a call that may wait for something outside.
         let footprint = if waits { Footprint::default() } else { footprint };
         let id = self.ledger.in_flight.begin(footprint, moves);

@@ -14,9 +14,9 @@ use super::part::Part;
 use super::sockets::address_to_listen_at;
 use super::ways::{Way, fails_anyway, ways, ways_in_the_dark};
 use crate::fs::{self, FileStat, parent_of};
-use crate::observe::enforce::{Forbidden, Use, is_process_memory};
+use crate::observe::enforce::{Forbidden, Use, has_names, is_process_memory};
 use crate::observe::ledger::ids::ProcessId;
-use crate::observe::network::{self, MOST};
+use crate::observe::network::MOST;
 use crate::observe::processes::{OwnProgram, Rights};
 use crate::observe::recording::Recording;
 use crate::observe::resolve::view::Unseen;
@@ -72,7 +72,8 @@ impl Recording {
         }
         let mut places = located.iter();
         for used in &call.decoded.sockets {
-            let Some(mut address) = network::address_of(used) else { continue };
+            let Some(mut address) = self.address_of(caller, used) else { continue };
+            let mut stat = None;
             // The paths of a call are those of its addresses, in the same order.
             if let NetworkAddress::Unix(name) = &mut address
                 && !name.starts_with(b"\0")
@@ -83,14 +84,15 @@ impl Recording {
                 if is_absent && used.operation != SocketOperation::Bind {
                     continue;
                 }
+                stat = place.as_ref().ok().and_then(|place| place.stat.as_ref());
                 *name = name_of(place).unwrap_or_else(|| std::mem::take(name));
             }
-            self.judge_address(caller, used.operation, address, &mut refusals);
+            self.judge_address(caller, used.operation, address, stat, &mut refusals);
         }
         if let Some(Special::Listen { fd }) = call.decoded.special
             && let Some(address) = address_to_listen_at(caller, fd)
         {
-            self.judge_address(caller, SocketOperation::Bind, address, &mut refusals);
+            self.judge_address(caller, SocketOperation::Bind, address, None, &mut refusals);
         }
         self.refuse_all(caller, refusals)
     }
@@ -120,7 +122,7 @@ impl Recording {
             for moved in &part.moved {
                 let old = [part.path.as_slice(), &moved.relative].concat();
                 let new = [other.path.as_slice(), &moved.relative].concat();
-                if resolve::is_regular(&moved.stat) {
+                if has_names(&moved.stat) {
                     self.learn_name(&old, &moved.stat);
                 }
                 for (path, operation) in [(old, Operation::Delete), (new, Operation::Write)] {
@@ -180,7 +182,7 @@ impl Recording {
                 if let Some(link) = self.exchangeable_link(caller, access, place) {
                     self.refuse_unnamed(link, ways(access.effect, stat), refusals);
                 }
-                if let Some(stat) = stat.filter(|stat| resolve::is_regular(stat) && stat.st_nlink > 1) {
+                if let Some(stat) = stat.filter(|stat| has_names(stat) && stat.st_nlink > 1) {
                     self.learn_name(&place.path, stat);
                 }
                 let is_memory = is_process_memory(&place.path);
@@ -329,18 +331,19 @@ impl Recording {
         }
     }
 
-    /// Judges the use of a socket address.
+    /// Judges the use of a socket address, with the socket in the filesystem if it has one.
     fn judge_address(
         &mut self,
         caller: Caller,
         operation: SocketOperation,
         address: NetworkAddress,
+        stat: Option<&FileStat>,
         refusals: &mut Refusals,
     ) {
         let ProcessId(process) = self.processes.id(caller.tgid);
         let operation = NetworkOperation::from(operation);
         let used = NetworkUse { process, operation, address, count: 1, errno: None };
-        let rule = self.enforcer.as_ref().and_then(|rules| rules.forbids_address(&used));
+        let rule = self.enforcer.as_ref().and_then(|rules| rules.forbids_address(&used, stat));
         let NetworkUse { address, operation, .. } = used;
         refusals.extend(rule.map(|rule| (RefusedSubject::Address { address, operation }, rule)));
     }
@@ -486,7 +489,7 @@ impl Recording {
                 Effect::RenameFrom { .. } | Effect::HardLinkFrom | Effect::RenameTo { exchange: true, .. }
             );
             let is_lost = matches!(access.effect, Effect::Remove | Effect::RenameTo { exchange: false, .. });
-            if resolve::is_regular(stat) && (is_renamed || is_lost && stat.st_nlink > 1) {
+            if has_names(stat) && (is_renamed || is_lost && stat.st_nlink > 1) {
                 self.learn_name(path, stat);
             }
         }
@@ -519,7 +522,7 @@ impl Recording {
         let is_new = part.effect == Effect::HardLinkTo && stat.st_nlink == 1;
         if makes || is_new {
             enforcer.forget(stat);
-        } else if resolve::is_regular(stat) && stat.st_nlink > 1 {
+        } else if has_names(stat) && stat.st_nlink > 1 {
             enforcer.learn(stat, &part.path, false);
         }
     }

@@ -267,6 +267,7 @@ impl Recording {
             }
             if let Effect::Open(open) = part.effect {
                 if (open.write || open.truncate || open.create)
+                    && !open.without_descriptor
                     && !part.is_copied_up
                     && let Some(fd) = result.and_then(|fd| i32::try_from(fd).ok())
                 {

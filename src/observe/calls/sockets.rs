@@ -7,7 +7,8 @@
 //! The peer of a connected socket that a process receives from another one is noted as a connect of the receiver.
 //! Neighbours: `read_only.rs` and `changes.rs` call in here, `network.rs` has the addresses.
 
-use rustix::net::{SocketAddrAny, SocketAddrV4, SocketAddrV6, getpeername, getsockname};
+use rustix::net::sockopt::socket_domain;
+use rustix::net::{AddressFamily, SocketAddrAny, SocketAddrV4, SocketAddrV6, getpeername, getsockname};
 
 use super::changes::name_of;
 use crate::observe::ledger::ids::ProcessId;
@@ -16,7 +17,11 @@ use crate::observe::recording::Recording;
 use crate::snapshot::{NetworkAddress, WarningKind};
 use crate::trace::observer::Caller;
 use crate::trace::sys::descriptor_of;
-use crate::trace::syscalls::{DecodedSyscall, SocketOperation};
+use crate::trace::syscalls::{DecodedSyscall, SocketOperation, SocketUse};
+
+/// How addresses of these families begin.
+const INET: [u8; 2] = AddressFamily::INET.as_raw().to_ne_bytes();
+const INET6: [u8; 2] = AddressFamily::INET6.as_raw().to_ne_bytes();
 
 impl Recording {
     /// Notes the socket addresses of a call whose result will not be seen. A path at which nothing is makes it
@@ -24,7 +29,7 @@ impl Recording {
     pub fn use_sockets(&mut self, caller: Caller, process: ProcessId, decoded: &DecodedSyscall) {
         let mut accesses = decoded.accesses.iter();
         for used in &decoded.sockets {
-            let Some(mut address) = network::address_of(used) else { continue };
+            let Some(mut address) = self.address_of(caller, used) else { continue };
             let mut errno = None;
             // The paths of a call are those of its addresses, in the same order.
             if let NetworkAddress::Unix(name) = &mut address
@@ -36,6 +41,19 @@ impl Recording {
                 *name = name_of(&place).unwrap_or_else(|| std::mem::take(name));
             }
             self.note_socket_use(process, used.operation, address, errno);
+        }
+    }
+
+    /// The address of a use. A packet socket takes whatever it is sent to for an address of its own, and has no regard to
+    /// the family (packet_sendmsg of Linux).
+    pub fn address_of(&self, caller: Caller, used: &SocketUse) -> Option<NetworkAddress> {
+        let is_internet = || used.address.starts_with(&INET) || used.address.starts_with(&INET6);
+        let may_be_packet =
+            used.operation == SocketOperation::Send && (self.enforcer.is_some() || !is_internet());
+        let domain = || socket_domain(descriptor_of(caller.tgid, used.socket)?).ok();
+        match may_be_packet && domain() == Some(AddressFamily::PACKET) {
+            true => Some(NetworkAddress::Other("packet".to_owned())),
+            false => network::address_of(used),
         }
     }
 

@@ -15,10 +15,10 @@ use crate::policy::PathUseKind;
 use crate::snapshot::{Operation, Operations};
 use crate::trace::syscalls::{DecodedSyscall, Effect, OpenFlags};
 
-/// How a call opens something, if it does.
+/// How a call opens something, if its result is a descriptor of that.
 pub fn opening(decoded: &DecodedSyscall) -> Option<OpenFlags> {
     decoded.accesses.iter().find_map(|access| match access.effect {
-        Effect::Open(open) if !open.path_only => Some(open),
+        Effect::Open(open) if !open.path_only && !open.without_descriptor => Some(open),
         _ => None,
     })
 }

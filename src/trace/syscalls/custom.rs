@@ -61,8 +61,9 @@ fn clone_flags(flags: u32, clone3: bool) -> Option<Special> {
 }
 
 /// The ioctls that change the metadata of a file, through a read-only descriptor too: FS_IOC_SETFLAGS, its
-/// 32-bit form, FS_IOC_SETVERSION, FS_IOC_FSSETXATTR, FAT_IOCTL_SET_ATTRIBUTES.
-const METADATA_IOCTLS: [u32; 5] = [0x4008_6602, 0x4004_6602, 0x4008_7602, 0x401c_5820, 0x4004_7211];
+/// 32-bit form, FS_IOC_SETVERSION, EXT4_IOC_SETVERSION_OLD, FS_IOC_FSSETXATTR, FAT_IOCTL_SET_ATTRIBUTES.
+const METADATA_IOCTLS: [u32; 6] =
+    [0x4008_6602, 0x4004_6602, 0x4008_7602, 0x4008_6604, 0x401c_5820, 0x4004_7211];
 
 /// The ioctls that tell inode flags: FS_IOC_GETFLAGS, its 32-bit form, FS_IOC_FSGETXATTR.
 const FLAG_IOCTLS: [u32; 3] = [0x8008_6601, 0x8004_6601, 0x801c_581f];
@@ -84,15 +85,15 @@ const OPEN_BY_HANDLE: u32 = 0xc038_586b;
 const UNJUDGEABLE: [u32; 3] = [0x5412, 0x541c, 0xaa00];
 
 pub(super) const IOCTLS: &[Condition] = &{
-    let mut conditions = [Condition::Is { arg: 1, value: OPEN_BY_HANDLE }; 21];
+    let mut conditions = [Condition::Is { arg: 1, value: OPEN_BY_HANDLE }; 22];
     let mut at = 0;
     while at < conditions.len() - 1 {
         let value = match at {
-            0..5 => METADATA_IOCTLS[at],
-            5..12 => COUNTED_IOCTLS[at - 5],
-            12..15 => FLAG_IOCTLS[at - 12],
-            15..17 => EXTENT_IOCTLS[at - 15],
-            _ => UNJUDGEABLE[at - 17],
+            0..6 => METADATA_IOCTLS[at],
+            6..13 => COUNTED_IOCTLS[at - 6],
+            13..16 => FLAG_IOCTLS[at - 13],
+            16..18 => EXTENT_IOCTLS[at - 16],
+            _ => UNJUDGEABLE[at - 18],
         };
         conditions[at] = Condition::Is { arg: 1, value };
         at += 1;

@@ -161,6 +161,8 @@ pub enum SocketOperation {
 pub struct SocketUse {
     /// What is done with it.
     pub operation: SocketOperation,
+    /// The descriptor of the socket.
+    pub socket: i32,
     /// Its bytes, as long as the syscall says: at most those of a struct sockaddr_storage.
     pub address: Vec<u8>,
 }
@@ -268,7 +270,7 @@ impl Access {
     pub fn is_read_only(&self) -> bool {
         match self.effect {
             Effect::Query | Effect::Stat | Effect::Ask(_) => true,
-            Effect::Open(open) => open.is_read_only() && !self.resolve.strict,
+            Effect::Open(open) => open.is_read_only() && !open.without_descriptor && !self.resolve.strict,
             _ => false,
         }
     }

@@ -25,6 +25,8 @@ pub struct OpenFlags {
     pub temporary: bool,
     /// O_NONBLOCK: an open of a FIFO does not wait for its other end.
     pub nonblocking: bool,
+    /// The kernel keeps the file to itself, and the result is no descriptor: uselib(2), acct(2).
+    pub without_descriptor: bool,
 }
 
 impl OpenFlags {
@@ -45,6 +47,7 @@ impl OpenFlags {
             directory: flags & libc::O_DIRECTORY != 0,
             temporary: !path_only && flags & O_TMPFILE_ALONE != 0,
             nonblocking: !path_only && flags & libc::O_NONBLOCK != 0,
+            without_descriptor: false,
         }
     }
 

@@ -98,7 +98,7 @@ impl SyscallRow {
                 Act::Is(Effect::Query | Effect::Stat | Effect::Ask(_))
                 | Act::QueryFlags(..)
                 | Act::StatMask(_) => {}
-                Act::Is(Effect::Open(open)) if open.is_read_only() => {}
+                Act::Is(Effect::Open(open)) if open.is_read_only() && !open.without_descriptor => {}
                 Act::OpenFlags(arg) => read_only = ReadOnly::Unless { arg, mask: CHANGING },
                 _ => return ReadOnly::Never,
             }

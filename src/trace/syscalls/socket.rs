@@ -8,6 +8,8 @@ use crate::trace::memory::{Fault, Memory, RemoteAddr};
 
 /// sizeof(struct sockaddr_storage), the limit for every family.
 const SOCKADDR_MAX: usize = 128;
+/// The argument of each of these calls that is the socket.
+const SOCKET: u8 = 0;
 
 /// The socket address at register `addr`; none where the kernel fails with EINVAL because of its length.
 pub(super) fn socket_use(
@@ -23,7 +25,7 @@ pub(super) fn socket_use(
     }
     let mut bytes = vec![0; len];
     memory.read_exact(address(args, addr), &mut bytes)?;
-    Ok(Some(SocketUse { operation, address: bytes }))
+    Ok(Some(SocketUse { operation, socket: descriptor(args, SOCKET), address: bytes }))
 }
 
 /// The path of an AF_UNIX address; none for other families, and for abstract and unnamed addresses.
@@ -44,7 +46,7 @@ pub(super) fn unix_path(address: &[u8]) -> Option<FileRef> {
 pub(super) fn sendmsg(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Result<(), Fault> {
     let mut header = [0; 16];
     memory.read_exact(address(args, 1), &mut header)?;
-    add_destination(&header, memory, decoded)
+    add_destination(descriptor(args, SOCKET), &header, memory, decoded)
 }
 
 /// An array of `struct mmsghdr`, each of which begins with a `struct msghdr`.
@@ -61,7 +63,7 @@ pub(super) fn sendmmsg(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSy
     let mut headers = vec![0; count * SIZE];
     let length = memory.read(address(args, 1), &mut headers)?;
     for (number, header) in headers[..length].as_chunks::<SIZE>().0.iter().enumerate() {
-        match add_destination(header, memory, decoded) {
+        match add_destination(descriptor(args, SOCKET), header, memory, decoded) {
             Err(fault) if number == 0 => return Err(fault),
             Err(_) => break,
             Ok(()) => {}
@@ -72,7 +74,12 @@ pub(super) fn sendmmsg(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSy
 
 /// Adds the address of a message, which the kernel cuts if it is too long; once, however many messages of a call
 /// have it.
-fn add_destination(header: &[u8], memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Result<(), Fault> {
+fn add_destination(
+    socket: i32,
+    header: &[u8],
+    memory: &dyn Memory,
+    decoded: &mut DecodedSyscall,
+) -> Result<(), Fault> {
     let (words, _) = header.as_chunks();
     let (name, length) = (u64::from_ne_bytes(words[0]), u64::from_ne_bytes(words[1]));
     // An int; the rest of the word is padding. The kernel refuses a negative one.
@@ -82,7 +89,7 @@ fn add_destination(header: &[u8], memory: &dyn Memory, decoded: &mut DecodedSysc
     }
     let mut address = vec![0; length.min(SOCKADDR_MAX)];
     memory.read_exact(RemoteAddr(name), &mut address)?;
-    let used = SocketUse { operation: SocketOperation::Send, address };
+    let used = SocketUse { operation: SocketOperation::Send, socket, address };
     if !decoded.sockets.contains(&used) {
         if let Some(file) = unix_path(&used.address) {
             let (effect, follow, resolve) = (Effect::Query, true, Resolve::default());

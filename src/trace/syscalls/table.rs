@@ -34,11 +34,14 @@ const UMOUNT_NOFOLLOW: u32 = 0x8;
 /// RWF_NOAPPEND of pwritev2 (linux/fs.h, Linux 6.9).
 const RWF_NOAPPEND: u32 = 0x20;
 
-/// An open by the kernel with these flags.
+/// An open with these flags by the kernel, which keeps the file to itself.
 const fn opened(flags: i32) -> Effect {
-    Effect::Open(OpenFlags::from_raw(flags.cast_unsigned()))
+    let flags = OpenFlags::from_raw(flags.cast_unsigned());
+    Effect::Open(OpenFlags { without_descriptor: true, ..flags })
 }
 
+const CREAT: Effect =
+    Effect::Open(OpenFlags::from_raw((libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC).cast_unsigned()));
 const XATTRS: Effect = Effect::Ask(Asked::Xattrs);
 const RENAME_FROM: Effect = Effect::RenameFrom { exchange: false };
 const RENAME_TO: Effect = Effect::RenameTo { exchange: false, noreplace: false };
@@ -93,7 +96,7 @@ const ROWS: &[SyscallRow] = &[
     // rmdir(path)
     row("rmdir", &[path(0).does(Effect::RemoveDirectory).nofollow()]),
     // creat(path, mode)
-    row("creat", &[path(0).does(opened(libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC))]),
+    row("creat", &[path(0).does(CREAT)]),
     // link(oldpath, newpath)
     row(
         "link",

@@ -98,6 +98,7 @@ const READ: OpenFlags = OpenFlags {
     directory: false,
     temporary: false,
     nonblocking: false,
+    without_descriptor: false,
 };
 const NEITHER: OpenFlags = OpenFlags { read: false, ..READ };
 const WRITE: OpenFlags = OpenFlags { write: true, ..NEITHER };
@@ -502,7 +503,8 @@ fn only_a_unix_address_with_a_name_is_a_path() {
 #[test]
 fn socket_address_is_as_long_as_the_call_says() {
     let inet = [2, 0, 0, 80, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
-    let used = |operation, address: &[u8]| vec![SocketUse { operation, address: address.to_vec() }];
+    let used =
+        |operation, address: &[u8]| vec![SocketUse { operation, socket: 3, address: address.to_vec() }];
     let sockets = |call: Call| call.decode().sockets;
     let connect = call("connect").int(3).bytes(&inet);
     assert_eq!(sockets(connect.int(16)), used(SocketOperation::Connect, &inet));
@@ -517,7 +519,8 @@ fn socket_address_is_as_long_as_the_call_says() {
 
 #[test]
 fn messages_have_addresses_of_their_own() {
-    let used = |address: &[u8]| SocketUse { operation: SocketOperation::Send, address: address.to_vec() };
+    let operation = SocketOperation::Send;
+    let used = |address: &[u8]| SocketUse { operation, socket: 3, address: address.to_vec() };
     let mut memory = Fake::default();
     let sock = memory.map(*b"\x01\0sock").0;
     let other = memory.map([9; 200]).0;
@@ -574,6 +577,7 @@ fn calls_by_descriptor_change_its_file() {
     assert_eq!(call("ftruncate").int(3).accesses(), [fd(3, Effect::Truncate)]);
     assert_eq!(call("fchdir").int(3).accesses(), [fd(3, Effect::ChangeDirectory)]);
     assert_eq!(call("ioctl").int(3).word(0x4008_6602).accesses(), [fd(3, Effect::Metadata)]);
+    assert_eq!(call("ioctl").int(3).word(0x4008_6604).accesses(), [fd(3, Effect::Metadata)]);
     assert_eq!(call("ioctl").int(3).word(0x401c_5820).accesses(), [fd(3, Effect::Metadata)]);
     assert_eq!(call("ioctl").int(3).word(0x5000_940e).special(), Some(Special::Unmodelled));
     assert_eq!(call("ioctl").int(3).word(0x5413).decode(), DecodedSyscall::default(), "TIOCGWINSZ");
