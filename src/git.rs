@@ -162,6 +162,14 @@ pub fn working_tree_of(directory: &Path) -> Option<std::path::PathBuf> {
     directory.ancestors().find(|above| open::is_repository(above)).map(Path::to_owned)
 }
 
+/// Git's directory for a working tree, where that lies outside of it, as in a linked working tree and a submodule.
+///
+/// None if that directory does not name the working tree itself: with `git init --separate-git-dir`, and where somebody has
+/// written a file `.git`.
+pub fn git_directory_elsewhere(working_tree: &Path) -> Option<Vec<u8>> {
+    open::git_directory_elsewhere(working_tree)
+}
+
 impl Repositories {
     /// Makes an empty set.
     pub fn new() -> Repositories {

@@ -104,6 +104,44 @@ pub(super) fn is_repository(directory: &Path) -> bool {
         && gix::discover::is_git(&dot_git).is_ok()
 }
 
+/// Git's directory for a working tree, where that lies elsewhere and says itself which working tree it is for: the common
+/// directory of a linked working tree, that of a submodule (gitrepository-layout(5)). What `.git` says does not count
+/// alone, since it may have been written by whoever may write in the working tree.
+pub(super) fn git_directory_elsewhere(working_tree: &Path) -> Option<Vec<u8>> {
+    let working_tree = working_tree.as_os_str().as_bytes();
+    let repository = OpenRepository::at(working_tree)?;
+    let [own, common] = &repository.git_dirs;
+    let is_elsewhere = below(common, working_tree).is_none();
+    let is_for_it = if own == common {
+        is_configured(common) && repository.root.as_deref() == Some(working_tree)
+    } else {
+        is_linked(own, common, working_tree)
+    };
+    (is_elsewhere && is_for_it).then(|| common.clone())
+}
+
+/// Whether the configuration of a repository says where its working tree is.
+fn is_configured(git_dir: &[u8]) -> bool {
+    let path = path_of(git_dir).join("config");
+    let content = files::read_followed(&path, CONFIGURATION_LIMIT).ok().flatten();
+    let metadata = gix::config::file::Metadata::from(gix::config::Source::Local);
+    let parse = |content: Vec<u8>| {
+        gix::config::File::from_bytes_no_includes(&content, metadata, Default::default()).ok()
+    };
+    content.and_then(parse).is_some_and(|config| config.raw_value("core.worktree").is_ok())
+}
+
+/// Whether a private directory is one of the common directory, and names the working tree.
+fn is_linked(own: &[u8], common: &[u8], working_tree: &[u8]) -> bool {
+    let own = path_of(own);
+    let content = files::read_followed(&own.join("gitdir"), LIMIT).ok().flatten().unwrap_or_default();
+    let dot_git = own.join(path_of(content.trim_end_with(|end| end == '\n' || end == '\r')));
+    let named = dot_git.parent().and_then(|named| named.canonicalize().ok());
+    own.parent() == Some(&path_of(common).join("worktrees"))
+        && dot_git.ends_with(".git")
+        && named.is_some_and(|named| named.as_os_str().as_bytes() == working_tree)
+}
+
 /// The device and inode of `directory`'s entry `.git`.
 pub(super) fn identity(directory: &[u8]) -> Option<(u64, u64)> {
     let metadata = path_of(directory).join(".git").symlink_metadata().ok()?;

@@ -93,7 +93,10 @@ impl PatternMaker<'_> {
         let literals =
             |paths: &[&[u8]]| PathMatch::Globs(paths.iter().map(|path| PathGlob::literal(path)).collect());
         Ok(match text {
-            b"@workspace" => literals(&[self.places.workspace()]),
+            b"@workspace" => {
+                let git = self.places.git_directory.as_deref();
+                literals(&[self.places.workspace()].into_iter().chain(git).collect::<Vec<_>>())
+            }
             b"@tmp" => {
                 let temporary = self.places.temporary.as_deref();
                 let system = TEMPORARY.map(|path| (self.resolve)(path));

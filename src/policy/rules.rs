@@ -159,6 +159,8 @@ pub struct PolicyPlaces {
     pub start: Vec<u8>,
     /// The working tree that this was in.
     pub working_tree: Option<Vec<u8>>,
+    /// Git's directory for that, where it lies outside.
+    pub git_directory: Option<Vec<u8>>,
     /// The home directory.
     pub home: Option<Vec<u8>>,
     /// `$TMPDIR`.
@@ -175,6 +177,7 @@ impl PolicyPlaces {
         PolicyPlaces {
             start: header.start_cwd.clone(),
             working_tree: header.working_tree.clone(),
+            git_directory: header.git_directory.clone(),
             home: header.home.clone(),
             temporary: header.temporary_directory.clone(),
             programs: Vec::new(),
@@ -182,7 +185,7 @@ impl PolicyPlaces {
         }
     }
 
-    /// What `@workspace` stands for.
+    /// The directory of the project.
     pub fn workspace(&self) -> &[u8] {
         self.working_tree.as_deref().unwrap_or(&self.start)
     }
@@ -443,6 +446,7 @@ mod tests {
         PolicyPlaces {
             start: b"/w/sub".to_vec(),
             working_tree: Some(b"/w".to_vec()),
+            git_directory: Some(b"/main/.git".to_vec()),
             home: Some(b"/home/me".to_vec()),
             temporary: Some(b"/scratch".to_vec()),
             programs: vec![b"/bin".to_vec(), b"/home/me/bin".to_vec()],
@@ -469,7 +473,11 @@ mod tests {
     #[test]
     fn words_mean_places_of_the_recording() {
         for (text, matching, others) in [
-            ("@workspace", &["/w", "/w/sub/x", "/w/.git/HEAD"][..], &["/wx", "/"][..]),
+            (
+                "@workspace",
+                &["/w", "/w/sub/x", "/w/.git/HEAD", "/main/.git/objects/x"][..],
+                &["/wx", "/", "/main"][..],
+            ),
             ("@tmp", &["/tmp/x", "/var/tmp", "/dev/shm/x", "/scratch/x"], &["/var", "/dev/null"]),
             ("@secrets", &["/home/me/.ssh/id_rsa", "/x/.env"], &["/home/me/.ssh/config"]),
             ("~", &["/home/me/x"], &["/home/you"]),

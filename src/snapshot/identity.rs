@@ -38,6 +38,7 @@ impl Header {
             timed_out: false,
             start_cwd,
             working_tree: None,
+            git_directory: None,
             home: None,
             temporary_directory: None,
             uid: rustix::process::geteuid().as_raw(),

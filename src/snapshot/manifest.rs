@@ -50,6 +50,8 @@ pub struct Header {
     pub start_cwd: Vec<u8>,
     /// The root of the Git working tree that this directory was in.
     pub working_tree: Option<Vec<u8>>,
+    /// Git's directory for it, where that lies outside: in a linked working tree, in a submodule.
+    pub git_directory: Option<Vec<u8>>,
     /// The home directory of the user.
     pub home: Option<Vec<u8>>,
     /// The directory for temporary files, `$TMPDIR`, if it was set.

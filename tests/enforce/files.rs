@@ -400,3 +400,71 @@ fn what_the_output_was_redirected_to_is_opened_by_its_descriptor() {
         }
     }
 }
+
+/// Makes repositories `main`, with the linked working tree `linked`, and `super`, with the submodule `super/sub`.
+const REPOSITORIES: &str = "git init -q main; git -C main commit -q --allow-empty -m one
+    git -C main worktree add -q ../linked; git init -q super
+    git -C super -c protocol.file.allow=always submodule --quiet add ../main sub";
+const COMMIT: &str =
+    "echo x > f && git add f && git -c user.name=a -c user.email=a@example.org commit -qm two";
+
+/// Runs a script in a directory, with rules that allow to write in its workspace.
+fn in_workspace(place: &Place, directory: &str, script: &str) -> std::process::Output {
+    let mut command = place.recording();
+    command.current_dir(place.at(directory)).args(["--enforce", "--allow-write", "@workspace"]);
+    command.args(["sh", "-c", script]).output().unwrap()
+}
+
+#[test]
+fn gits_directory_elsewhere_is_a_part_of_the_workspace() {
+    for &user in User::all() {
+        for (directory, git) in [("linked", "main/.git"), ("super/sub", "super/.git/modules/sub")] {
+            let place = Place::of(user);
+            place.prepare(REPOSITORIES);
+            let output = in_workspace(&place, directory, COMMIT);
+            assert!(output.status.success(), "{directory}: {output:?}");
+            let recorded = place.snapshot().header().git_directory.clone();
+            assert_eq!(recorded, Some(place.path(git)), "{directory}");
+            let run = place.verb("check", &["--allow-write", "@workspace"]);
+            assert_eq!(run.status, 0, "{directory}: {run:?}");
+            // Beside it, nothing is.
+            let script = format!("echo x > {}/new", place.at(git).parent().unwrap().display());
+            assert_ne!(in_workspace(&place, directory, &script).status.code(), Some(0), "{directory}");
+        }
+    }
+}
+
+/// What a command may have written in the workspace makes no other repository a part of it.
+#[test]
+fn a_file_that_names_gits_directory_allows_nothing() {
+    let planted = [
+        ("the directory of another working tree", "echo gitdir: ../main/.git > .git"),
+        ("that of another linked one", "echo gitdir: ../main/.git/worktrees/other > .git"),
+        (
+            "a directory that names another common one",
+            "cp -r ../main/.git/worktrees/linked fake; echo $PWD/../main/.git > fake/commondir
+             echo $PWD/.git > fake/gitdir; echo gitdir: fake > .git",
+        ),
+        (
+            "a directory whose objects are elsewhere",
+            "mkdir -p fake; echo ref: refs/heads/x > fake/HEAD; git config -f fake/config core.worktree ..
+             echo $PWD/../main/.git > fake/commondir; echo gitdir: fake > .git",
+        ),
+    ];
+    for (what, script) in planted {
+        let place = Place::new();
+        place.prepare(REPOSITORIES);
+        place.prepare("git -C main worktree add -q ../other");
+        place.prepare(&format!("cd linked; rm .git; {script}"));
+        let before = place.prepare("cd main/.git; find . | sort");
+        in_workspace(&place, "linked", COMMIT);
+        assert_eq!(place.snapshot().header().git_directory, None, "{what}");
+        in_workspace(&place, "linked", "echo x > ../main/.git/new");
+        assert_eq!(place.prepare("cd main/.git; find . | sort"), before, "{what}");
+    }
+    // A repository that was set apart does not say whose it is.
+    let place = Place::new();
+    place.prepare("git init -q --separate-git-dir apart tree");
+    in_workspace(&place, "tree", COMMIT);
+    assert_eq!(place.snapshot().header().git_directory, None);
+}

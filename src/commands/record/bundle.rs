@@ -20,7 +20,7 @@ use crate::commands::exit::Exit;
 use crate::commands::shell::{inner_line, step_line, wanted_line};
 use crate::commands::show::refused_sentence;
 use crate::library::index::PathHashes;
-use crate::library::log::{Changes, working_tree};
+use crate::library::log::{Changes, git_directory_elsewhere, working_tree};
 use crate::library::{Entry, ID_LENGTH, Library};
 use crate::observe::Recorder;
 use crate::observe::finish::Recorded;
@@ -133,10 +133,12 @@ pub fn step_header(
 }
 
 fn with_surroundings(setup: &Setup, header: Header) -> Header {
+    let working_tree = working_tree(&header.start_cwd);
     Header {
         session: setup.options.session.clone(),
         keep: setup.keep,
-        working_tree: working_tree(&header.start_cwd),
+        git_directory: working_tree.as_deref().and_then(git_directory_elsewhere),
+        working_tree,
         home: setup.home.clone(),
         temporary_directory: setup.temporary_directory.clone(),
         enforcement: setup.enforced.as_ref().map(|enforced| enforced.manifest.clone()),

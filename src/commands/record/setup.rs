@@ -17,7 +17,7 @@ use crate::commands::check::{Rules, search_path};
 use crate::commands::config::{self, SessionConfig};
 use crate::commands::exit::Exit;
 use crate::commands::recover::make_way;
-use crate::library::log::working_tree;
+use crate::library::log::{git_directory_elsewhere, working_tree};
 use crate::library::session::session;
 use crate::library::{self, ID_LENGTH, Library, Place, is_id};
 use crate::observe::PROGRAMS;
@@ -322,8 +322,10 @@ pub fn workspace_here() -> Vec<u8> {
 /// A sentence.
 pub fn places_here() -> Result<PolicyPlaces, String> {
     let start = start_directory().map_err(|error| error.message)?;
+    let working_tree = working_tree(&start);
     Ok(PolicyPlaces {
-        working_tree: working_tree(&start),
+        git_directory: working_tree.as_deref().and_then(git_directory_elsewhere),
+        working_tree,
         home: home(&Environment::from_process(&start)),
         temporary: temporary_directory(),
         programs: search_path(),

@@ -73,8 +73,11 @@ impl RowGroup {
         let end = filled + length;
         if self.buffer.len() < end {
             // Most recordings store little.
-            let grown = end.next_power_of_two().clamp(LEAST_BUFFER, CHUNK + 1);
-            self.buffer.resize(grown, 0);
+            let length = end.next_power_of_two().clamp(LEAST_BUFFER, CHUNK + 1);
+            // Pages of zeros that were never touched cost nothing.
+            let mut grown = vec![0; length];
+            grown[..filled].copy_from_slice(&self.buffer[..filled]);
+            self.buffer = grown;
         }
         &mut self.buffer[filled..end]
     }

@@ -30,9 +30,13 @@ pub struct Wanted {
 pub fn check(manifest: &Manifest) -> Result<HashMap<Box<str>, Wanted>, Error> {
     let mut wanted = HashMap::new();
     check_absolute(&manifest.header.start_cwd, "start_cwd")?;
-    let Header { working_tree, home, temporary_directory, suppressed, .. } = &manifest.header;
-    let places =
-        [(working_tree, "working_tree"), (home, "home"), (temporary_directory, "temporary_directory")];
+    let Header { working_tree, git_directory, home, temporary_directory, suppressed, .. } = &manifest.header;
+    let places = [
+        (working_tree, "working_tree"),
+        (git_directory, "git_directory"),
+        (home, "home"),
+        (temporary_directory, "temporary_directory"),
+    ];
     for (place, key) in places {
         place.as_deref().map_or(Ok(()), |place| check_absolute(place, key))?;
     }

@@ -113,6 +113,8 @@ struct ManifestWire {
     start_cwd_bytes: Option<Exact>,
     working_tree: Option<String>,
     working_tree_bytes: Option<Exact>,
+    git_directory: Option<String>,
+    git_directory_bytes: Option<Exact>,
     home: Option<String>,
     home_bytes: Option<Exact>,
     temporary_directory: Option<String>,
@@ -174,6 +176,7 @@ impl ManifestWire {
             timed_out: self.timed_out,
             start_cwd: bytes("start_cwd", self.start_cwd, self.start_cwd_bytes)?,
             working_tree: bytes_some("working_tree", self.working_tree, self.working_tree_bytes)?,
+            git_directory: bytes_some("git_directory", self.git_directory, self.git_directory_bytes)?,
             home: bytes_some("home", self.home, self.home_bytes)?,
             temporary_directory: bytes_some(
                 "temporary_directory",

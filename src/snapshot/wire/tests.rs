@@ -75,6 +75,7 @@ fn everything() -> Manifest {
         }],
         title: Some(b"rm -r src".to_vec()),
         working_tree: Some(b"/w".to_vec()),
+        git_directory: Some(b"/main/.git".to_vec()),
         home: Some(b"/home/me".to_vec()),
         temporary_directory: Some(b"/scratch".to_vec()),
         suppressed: vec![Suppressed {
@@ -395,7 +396,7 @@ const OPTIONAL_OF_A_RECORD: &[&str] = &[
 const OPTIONAL: &[(&str, &[&str])] = &[
     ("", &["name", "session", "title", "redacted", "exit_signal", "timed_out", "keep", "existence_only"]),
     ("", &["git_files", "network", "recall", "private_mounts", "enforcement", "refused"]),
-    ("", &["working_tree", "home", "temporary_directory", "imported", "step"]),
+    ("", &["working_tree", "git_directory", "home", "temporary_directory", "imported", "step"]),
     ("enforcement", &["landlock"]),
     ("suppressed", &["changes", "changes_cut", "read"]),
     ("read", &["beneath"]),

@@ -221,6 +221,7 @@ fn header<M: SerializeMap>(object: &mut JsonObject<M>, header: &Header) -> Resul
     object.put("timed_out", &header.timed_out)?;
     object.text("start_cwd", &header.start_cwd)?;
     object.text_some("working_tree", &header.working_tree)?;
+    object.text_some("git_directory", &header.git_directory)?;
     object.text_some("home", &header.home)?;
     object.text_some("temporary_directory", &header.temporary_directory)?;
     object.put("uid", &header.uid)?;
