@@ -74,6 +74,13 @@ impl Settled {
         self.0.get(file.path()).is_none_or(|left| left.same_content(&file.stat()))
     }
 
+    /// These and others, in their later states.
+    #[must_use]
+    pub fn and(mut self, later: Settled) -> Settled {
+        self.0.extend(later.0);
+        self
+    }
+
     /// Whether one of them has been written since.
     pub fn is_outdated(&self) -> bool {
         self.0.iter().any(|(path, left)| {
@@ -316,12 +323,25 @@ impl Recording {
     /// Does the same, takes the states of these files again, and returns those.
     pub fn settle_files(&mut self, files: &[InheritedFile]) -> Settled {
         let identities: HashSet<(u64, u64)> = files.iter().map(|file| file.stat().identity()).collect();
+        self.take_again(files.iter().map(|file| (file.path(), file.stat().identity())));
+        self.settled(|_, stat| identities.contains(&stat.identity()))
+    }
+
+    /// Does the same, takes the states of these files again, and returns those.
+    pub fn settle_again(&mut self, files: &Settled) -> Settled {
+        self.take_again(files.0.iter().map(|(path, stat)| (path.as_slice(), stat.identity())));
+        self.settled(|path, _| files.0.contains_key(path))
+    }
+
+    /// Takes the last states, those of these files in any case.
+    fn take_again<'f>(&mut self, files: impl Iterator<Item = (&'f [u8], (u64, u64))>) {
         let Ledger { names, inodes, changes_since_interim, .. } = &mut self.ledger;
         let changes = changes_since_interim.get_or_insert_default();
-        changes.names.extend(files.iter().filter_map(|file| Some((names.find(file.path())?, false))));
-        changes.inodes.extend(identities.iter().filter_map(|identity| inodes.find(*identity)));
+        for (path, identity) in files {
+            changes.names.extend(names.find(path).map(|name| (name, false)));
+            changes.inodes.extend(inodes.find(identity));
+        }
         self.take_last_states();
-        self.settled(|_, stat| identities.contains(&stat.identity()))
     }
 
     /// Takes interim states that count as the last ones, whatever the tree has open: that is returned.

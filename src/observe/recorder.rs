@@ -268,6 +268,11 @@ impl Recorder {
         self.guarded(Settled::default(), |state| state.settle_files(files))
     }
 
+    /// Does the same, takes the states of these files again, and returns those.
+    pub fn settle_again(&self, files: &Settled) -> Settled {
+        self.guarded(Settled::default(), |state| state.settle_again(files))
+    }
+
     /// Whether its processes have changed a file, or may be changing it.
     pub fn has_changed(&self, file: &InheritedFile) -> bool {
         self.guarded(false, |state| {

@@ -24,7 +24,7 @@ use nix::errno::Errno as Error;
 use nix::sys::signal::killpg;
 use nix::unistd::{Pid, getpgid};
 
-use self::edits::{Edit, Edits, changes_shared_directory, may_change};
+use self::edits::{Edit, Edits, Left, changes_shared_directory, may_change};
 use super::calls::changes::Pending;
 use super::calls::inherited::{self, InheritedFile};
 use super::calls::own_program::{CallTargets, Yielded};
@@ -466,44 +466,58 @@ impl Session {
     /// Ends the edit, once its calls in flight have ended, and does something before the next one. What the program has
     /// open for writing it may change at any time, and the next edit begins with it.
     fn cut<T>(&self, edits: &mut Edits, between: impl FnOnce() -> T) -> T {
-        let settled = edits.end_current();
+        let last = edits.current.take();
         let done = between();
-        if settled.is_some() || !edits.yielded.is_empty() {
-            let open = self.files_of_program(edits);
-            self.begin_next(edits, open, &settled.unwrap_or_default());
+        if last.is_some() || !edits.yielded.is_empty() {
+            self.hand_over(edits, last.iter().map(Edit::leave).collect());
         }
+        last.into_iter().for_each(|edit| edits.end(edit));
         done
-    }
-
-    /// Begins an edit with what the program has open, if that is anything.
-    fn begin_next(&self, edits: &mut Edits, open: Vec<FilesOfProcess>, settled: &Settled) {
-        if !open.is_empty() {
-            edits.current = self.begin_edit(open, settled);
-        }
     }
 
     /// Ends a command. What it has changed and the program has open is the program's again.
     fn end_command(&self, running: &Running) {
         let mut edits = self.edits();
         let yielded = std::mem::take(&mut edits.yielded);
-        if yielded.is_empty() {
-            drop(edits);
-            return running.step.end(running.end);
+        if !yielded.is_empty() {
+            let last = edits.current.take();
+            let step = Arc::clone(&running.step);
+            let of_command = Left { files: step.recorder().settle_files(&yielded), step };
+            self.hand_over(&mut edits, last.iter().map(Edit::leave).chain([of_command]).collect());
+            last.into_iter().for_each(|edit| edits.end(edit));
         }
-        edits.end_current();
-        let mut settled = running.step.recorder().settle_files(&yielded);
-        let mut open = self.files_of_program(&mut edits);
-        for _ in 0..LOOKS {
-            // The program may go on writing, and may close what it has open.
-            if !settled.is_outdated() {
-                break;
-            }
-            settled = running.step.recorder().settle_files(&yielded);
-            open = self.files_of_program(&mut edits);
-        }
-        self.begin_next(&mut edits, open, &settled);
         drop(edits);
         running.step.end(running.end);
+    }
+
+    /// Notes that a call of an edit has ended. If the edit was cut while the call was in flight, the next one begins again, with
+    /// what the call has opened.
+    fn edit_call_ended(&self, step: &Arc<dyn Step>) {
+        let mut edits = self.edits();
+        let mut last = edits.call_ended(step);
+        if !last.is_empty() {
+            last.extend(edits.current.take());
+            self.hand_over(&mut edits, last.iter().map(Edit::leave).collect());
+            last.into_iter().for_each(|edit| edits.end(edit));
+        }
+    }
+
+    /// Begins the next edit with what the program has open, if that is anything, as these steps have left it. They can still
+    /// take states: the program may go on writing, and may close what it has open.
+    fn hand_over(&self, edits: &mut Edits, mut left: Vec<Left>) {
+        let mut open = self.files_of_program(edits);
+        for _ in 0..LOOKS {
+            let mut outdated = left.iter_mut().filter(|left| left.files.is_outdated()).peekable();
+            if outdated.peek().is_none() {
+                break;
+            }
+            outdated.for_each(|left| left.files = left.step.recorder().settle_again(&left.files));
+            open = self.files_of_program(edits);
+        }
+        if !open.is_empty() {
+            let settled = left.into_iter().map(|left| left.files).reduce(Settled::and);
+            edits.current = self.begin_edit(open, &settled.unwrap_or_default());
+        }
     }
 
     /// The files that the program has open for writing, by process, but for those that a command is changing, which are
@@ -640,7 +654,7 @@ impl Session {
     /// Notes that a call has ended; a step is dropped that was to begin with it, if it failed.
     fn call_ended(&self, caller: Caller, step: &Arc<dyn Step>, of: CallOf, succeeded: bool) {
         match of {
-            CallOf::Edit => return self.edits().call_ended(step),
+            CallOf::Edit => return self.edit_call_ended(step),
             // What the program has open may have another name now.
             CallOf::CommandInEdit => return self.cut(&mut self.edits(), || {}),
             CallOf::Beginning if !succeeded => {}

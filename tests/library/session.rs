@@ -15,8 +15,8 @@ use serde_json::Value;
 
 use super::{library, log, verb};
 use crate::support::{
-    BINARY, MECHANISMS, PATIENCE, Place, Random, Terminal, User, assert_same, descendants, describe, kill,
-    needs_root, numbered, scan, tracer_of, wait,
+    BINARY, MECHANISMS, PATIENCE, Place, Random, Terminal, User, assert_same, descendants, describe, has,
+    kill, needs_root, numbered, scan, tracer_of, wait,
 };
 use crate::undo::random::cases;
 
@@ -504,6 +504,59 @@ fn what_a_shell_writes_on_after_its_job_is_of_one_of_both() {
     assert_eq!(fs::read_to_string(place.at("moved")).unwrap(), "0\njob\nown\n");
     verb(&place, &["undo", "--session", "s"]).expect(0);
     assert_eq!(fs::read_to_string(place.at("log")).unwrap(), "0\n");
+}
+
+/// A program that writes to a file, opened anew each time, while another thread of it runs commands.
+const WRITING: &str = r#"
+import os, random, subprocess, sys, threading, time
+random = random.Random(int(sys.argv[1]))
+pause = lambda: time.sleep(random.random() * 0.002)
+def commands():
+    for _ in range(4):
+        pause()
+        subprocess.run(["sh", "-c", "echo x >> other"])
+thread = threading.Thread(target=commands)
+thread.start()
+for at in range(12):
+    descriptor = os.open("f", os.O_WRONLY | os.O_CREAT | random.choice([0, os.O_TRUNC, os.O_APPEND]))
+    for part in range(random.randint(1, 4)):
+        pause()
+        os.write(descriptor, b"%d-%d\n" % (at, part))
+    pause()
+    os.close(descriptor)
+    pause()
+thread.join()
+"#;
+
+/// The edits are cut at any moment: while an open has not returned, between an open, a write and a close.
+#[test]
+fn what_a_program_writes_while_commands_begin_is_undone() {
+    if !has("python3") {
+        return;
+    }
+    for seed in 1..=6 {
+        let place = Place::new();
+        place.write("f", "original\n");
+        let mut command = place.command();
+        command.args([
+            "session",
+            "--quiet",
+            "--name",
+            "s",
+            "--",
+            "python3",
+            "-c",
+            WRITING,
+            &seed.to_string(),
+        ]);
+        assert!(command.current_dir(&place.work).status().unwrap().success());
+        // A gap is named where the program wrote on while a state was taken.
+        if steps(&place).iter().any(|step| !step["incomplete"].is_null()) {
+            continue;
+        }
+        verb(&place, &["undo", "--session", "s"]).expect(0);
+        assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "original\n", "{seed}");
+    }
 }
 
 #[test]

@@ -56,6 +56,12 @@ impl Edit {
         self.changed.map(|changed| QUIET.saturating_sub(changed.elapsed()))
     }
 
+    /// How it leaves the files that its processes have open.
+    pub fn leave(&self) -> Left {
+        let step = Arc::clone(&self.step);
+        Left { files: step.recorder().settle(), step }
+    }
+
     /// Decides about a call of a process that the recorder knows.
     pub fn on_entry(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Pending> {
         self.changed = Some(Instant::now());
@@ -71,6 +77,12 @@ impl Edit {
         self.in_flight += usize::from(matches!(decision, Decision::AwaitResult(_)));
         decision
     }
+}
+
+/// The files that a step leaves to the next edit.
+pub(super) struct Left {
+    pub step: Arc<dyn Step>,
+    pub files: Settled,
 }
 
 /// The edits that have not ended.
@@ -95,24 +107,21 @@ impl Edits {
         self.ending.drain(..).chain(self.current.take()).collect()
     }
 
-    /// Ends the current one, once none of its calls is in flight; how it has left the files that its processes have open.
-    pub fn end_current(&mut self) -> Option<Settled> {
-        let edit = self.current.take()?;
-        let settled = edit.step.recorder().settle();
+    /// Ends an edit, once none of its calls is in flight.
+    pub fn end(&mut self, edit: Edit) {
         match edit.in_flight {
             0 => edit.step.end(None),
             _ => self.ending.push(edit),
         }
-        Some(settled)
     }
 
-    /// Notes that a call of an edit has ended, and the edit with it, if it was cut meanwhile.
-    pub fn call_ended(&mut self, step: &Arc<dyn Step>) {
+    /// Notes that a call of an edit has ended; the edits that were cut meanwhile, and can end now.
+    pub fn call_ended(&mut self, step: &Arc<dyn Step>) -> Vec<Edit> {
         let mut all = self.current.iter_mut().chain(&mut self.ending);
         if let Some(edit) = all.find(|edit| Arc::ptr_eq(&edit.step, step)) {
             edit.in_flight = edit.in_flight.saturating_sub(1);
         }
-        self.ending.extract_if(.., |edit| edit.in_flight == 0).for_each(|edit| edit.step.end(None));
+        self.ending.extract_if(.., |edit| edit.in_flight == 0).collect()
     }
 
     /// Forgets a process, whose number may be another's.
