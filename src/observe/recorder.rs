@@ -277,9 +277,12 @@ impl Recorder {
     pub fn has_changed(&self, file: &InheritedFile) -> bool {
         self.guarded(false, |state| {
             let ledger = &state.ledger;
-            let by_name = ledger.names.find(file.path()).is_some_and(|name| ledger.changes(name) > 0);
             let inode = ledger.inodes.find(file.stat().identity());
-            by_name || inode.is_some_and(|inode| ledger.inodes.get(inode).changes > 0)
+            // What it has not met there is another step's.
+            let is_its_own = |name| inode.is_some() || !ledger.changed_by_others.contains(&name);
+            let by_name = ledger.names.find(file.path());
+            by_name.is_some_and(|name| ledger.changes(name) > 0 && is_its_own(name))
+                || inode.is_some_and(|inode| ledger.inodes.get(inode).changes > 0)
         })
     }
 

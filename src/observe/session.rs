@@ -701,9 +701,11 @@ impl Session {
         self.end_jobs(|_| true);
         let edits = self.edits();
         let prepared = self.let_others_yield(&edits, step, caller, call)?;
+        // It is cut after the call.
         let in_edit = edits.current.as_ref().is_some_and(|edit| {
-            // It is cut after the call.
-            edit.step.recorder().yield_to(caller, call).has_changed
+            let is_edit =
+                |(other, yielded): &YieldedStep| yielded.has_changed && Arc::ptr_eq(other, &edit.step);
+            prepared.yielded.iter().any(is_edit)
         });
         Some((if in_edit { CallOf::CommandInEdit } else { CallOf::Command }, prepared))
     }
@@ -726,7 +728,7 @@ impl Session {
         if !call.overdue && self.in_flight().values().any(is_in_the_way) {
             return None;
         }
-        let others = self.others(&edits.ending, step).into_iter().map(|other| {
+        let others = self.others(edits.all(), step).into_iter().map(|other| {
             let yielded = other.recorder().yield_to(caller, call);
             (other, yielded)
         });

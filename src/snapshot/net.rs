@@ -156,6 +156,8 @@ struct Link {
     newest: usize,
     /// When the last after-state was taken, if its record says so.
     until: Option<u64>,
+    /// The record as it was before changes by other names of the file: the path may have lost it before these.
+    before_others: Option<Box<FileRecord>>,
 }
 
 impl Chains {
@@ -200,12 +202,15 @@ impl Chains {
                     }
                     link.append(record);
                     (link.is_changed, link.newest, link.until) = (true, number, until);
+                    link.before_others = None;
                 }
                 Some(link) if link.is_changed => {}
                 _ => {
                     let leaves_content = leaves_content(&record);
                     let path = record.path.clone();
-                    let link = Link { record, is_changed, leaves_content, newest: number, until };
+                    let before_others = None;
+                    let link =
+                        Link { record, is_changed, leaves_content, newest: number, until, before_others };
                     self.links.insert(path, link);
                 }
             }
@@ -229,7 +234,7 @@ impl Chains {
         for (path, link) in &self.links {
             // It may have had a single name then.
             if let Some(file) = link.record.after.present().and_then(LinkedFile::of_any) {
-                known.entry(file).or_default().push(path.clone());
+                known.entry(file.inode()).or_default().push(path.clone());
             }
         }
         let paths: HashSet<Vec<u8>> = records.iter().map(|record| record.path.clone()).collect();
@@ -239,14 +244,20 @@ impl Chains {
             let changes_the_file =
                 PathEffect::of(record) != PathEffect::None && is_same_inode(&record.before, &record.after);
             let mut earlier = None;
-            for other in known.get(&file).into_iter().flatten() {
+            for other in known.get(&file.inode()).into_iter().flatten() {
                 let Some(link) = self.links.get_mut(other) else { continue };
+                let (left, found) = (content_id(&link.record, Side::After), content_id(record, Side::Before));
+                // A recording that is none of these may have set its times.
+                let is_as_left = || link.record.after.present().and_then(LinkedFile::of_any) == Some(file);
+                let is_same_content = || left.is_some() && left == found;
                 // Another file that got the inode number later.
-                let left = content_id(&link.record, Side::After);
-                if are_known_to_differ(&left, &content_id(record, Side::Before)) {
+                if are_known_to_differ(&left, &found) || !is_as_left() && !is_same_content() {
                     continue;
                 }
                 if changes_the_file && !paths.contains(other) && !others.contains(other) {
+                    if link.before_others.is_none() {
+                        link.before_others = Some(Box::new(link.record.clone()));
+                    }
                     link.append(record.clone());
                     (link.is_changed, link.newest) = (true, number);
                 }
@@ -311,7 +322,9 @@ impl Link {
             return is_same_node(&self.record.after, &later.before);
         }
         // What was back at its first state meanwhile is not lost there.
-        is_same_state(&self.record, Side::After, later) || is_same_state(&self.record, Side::Before, later)
+        is_same_state(&self.record, Side::After, later)
+            || is_same_state(&self.record, Side::Before, later)
+            || self.before_others.as_ref().is_some_and(|own| is_same_state(own, Side::After, later))
     }
 
     /// Adds what a later recording did.

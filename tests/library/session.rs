@@ -84,6 +84,12 @@ for line in sys.stdin:
     print(rest, flush=True)
 "#;
 
+/// Where Python is, and not a script that looks for it.
+fn python(place: &Place) -> String {
+    let found = place.program("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
+    String::from_utf8(found.stdout).unwrap().trim_end().to_owned()
+}
+
 /// An agent that does what it is told, in a session.
 struct Agent {
     process: Child,
@@ -93,17 +99,9 @@ struct Agent {
 
 impl Agent {
     fn start(place: &Place, options: &[&str]) -> Agent {
-        // Not a script that looks for the program.
-        let found =
-            place.program("python3").args(["-c", "import sys; print(sys.executable)"]).output().unwrap();
-        let python = String::from_utf8(found.stdout).unwrap();
         let mut command = place.command();
-        command.args(["session", "--name", "s"]).args(options).args([
-            "--",
-            python.trim_end(),
-            "-c",
-            &numbered(AGENT),
-        ]);
+        command.args(["session", "--name", "s"]).args(options);
+        command.args(["--", &python(place), "-c", &numbered(AGENT)]);
         Agent::of(command)
     }
 
@@ -450,6 +448,30 @@ fn what_a_command_writes_to_a_file_that_the_program_opened_for_it_is_of_the_comm
     assert_eq!(fs::read_to_string(place.at("log")).unwrap(), "0\n");
 }
 
+/// A file that the program makes where a running command has removed another one is not the command's.
+#[test]
+fn what_the_program_writes_where_a_command_removed_something_is_of_an_edit() {
+    let place = Place::new();
+    place.write("log", "0");
+    place.prepare("mkfifo go removed");
+    let mut agent = Agent::start(&place, &[]);
+    agent.tell("start", "rm", "rm log; echo > removed; read -r line < go");
+    fs::read(place.at("removed")).unwrap();
+    agent.tell("open", "log", "");
+    agent.tell("run", "", "true; :");
+    agent.tell("append", "log", "1");
+    agent.tell("close", "log", "");
+    fs::write(place.at("go"), "\n").unwrap();
+    agent.tell("wait", "rm", "");
+    agent.tell("run", "", "echo 2 >> log");
+    agent.end();
+    assert_eq!(fs::read_to_string(place.at("log")).unwrap(), "12\n");
+    let edits: Vec<_> = changes(&place).into_iter().filter(|title| title.starts_with("edit")).collect();
+    assert_eq!(edits, ["edit edit log +1~0-0", "edit edit log +0~1-0"]);
+    verb(&place, &["undo", "--session", "s"]).expect(0);
+    assert_eq!(fs::read_to_string(place.at("log")).unwrap(), "0");
+}
+
 #[test]
 fn what_outlives_the_program_is_of_an_edit() {
     let place = Place::new();
@@ -538,17 +560,8 @@ fn what_a_program_writes_while_commands_begin_is_undone() {
         let place = Place::new();
         place.write("f", "original\n");
         let mut command = place.command();
-        command.args([
-            "session",
-            "--quiet",
-            "--name",
-            "s",
-            "--",
-            "python3",
-            "-c",
-            WRITING,
-            &seed.to_string(),
-        ]);
+        command.args(["session", "--quiet", "--name", "s", "--", &python(&place), "-c", WRITING]);
+        command.arg(seed.to_string());
         assert!(command.current_dir(&place.work).status().unwrap().success());
         // A gap is named where the program wrote on while a state was taken.
         if steps(&place).iter().any(|step| !step["incomplete"].is_null()) {
@@ -848,6 +861,11 @@ fn hard_links_of_several_commands_are_undone_at_once() {
     in_turns(&g, &[(1, "mv -T g f"), (2, "echo 13 >> g"), (2, "ln g h"), (1, "echo 2 >> h")]);
     // A name that was written to by another one, and was not changed before.
     in_turns(&f, &[(1, "test -e f"), (2, "ln f h"), (1, "echo 3 > f"), (1, "rm h")]);
+    // A command that is not undone, since it changes no content, sets the times in between.
+    in_turns(&f, &[(0, "echo 1 > f; ln f h"), (0, "touch -d @1 f"), (0, "echo 2 > h"), (0, "echo 3 >> f")]);
+    // The file has lost a name before it is written to, but not before that command changed it for the first time.
+    let void = "perl -e 'rename(q(h), q(f)) or die'";
+    in_turns(&f, &[(0, "ln f h; echo g > g"), (1, void), (2, "mv g f"), (1, "echo 3 > h")]);
 }
 
 #[test]
