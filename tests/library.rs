@@ -93,8 +93,9 @@ fn commands_are_recorded_listed_and_named() {
 fn word_that_names_no_snapshot_is_refused_with_candidates() {
     let place = Place::new();
     assert_eq!(verb(&place, &["show", "@"]).status, 3);
-    run(&place, &["--name", "same"], "echo 1 > f");
-    run(&place, &["--name", "same"], "echo 2 > f");
+    // A path that is no start of an identifier.
+    run(&place, &["--name", "same"], "echo 1 > file");
+    run(&place, &["--name", "same"], "echo 2 > file");
     let id = newest(&place);
     let mut slip = id.clone().into_bytes();
     slip[3] = if slip[3] == b'a' { b'b' } else { b'a' };

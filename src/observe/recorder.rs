@@ -246,12 +246,11 @@ impl Recorder {
         self.guarded(Yielded::default(), |state| state.yield_to(caller, call))
     }
 
-    /// Notes that a call of `other` to which it yielded has succeeded; `served` is what the tree serves.
-    pub fn has_yielded(&self, yielded: &Yielded, other: &Recorder, served: &ServedDevices) {
+    /// Notes that a call of `other` to which it yielded has succeeded; `served` is what the tree serves. Without `other`, it
+    /// ends, and what its processes have open is of the recording after it.
+    pub fn has_yielded(&self, yielded: &Yielded, other: Option<&Recorder>, served: &ServedDevices) {
         let open = self.guarded(Vec::new(), |state| state.has_yielded(yielded, served));
-        if open.is_empty() {
-            return;
-        }
+        let Some(other) = other.filter(|_| !open.is_empty()) else { return };
         // What is written from now on is not the other one's.
         other.guarded((), Recording::take_interim_states);
         self.guarded((), |state| open.iter().for_each(|(process, file)| state.inherit(*process, file)));

@@ -173,8 +173,14 @@ pub struct Routed {
     yielded: Vec<YieldedStep>,
 }
 
-/// A step, and what it has that a call of another one may change.
-type YieldedStep = (Arc<dyn Step>, Yielded);
+/// A step that yields to a call of another one.
+struct YieldedStep {
+    step: Arc<dyn Step>,
+    /// What it has that the call may change.
+    yielded: Yielded,
+    /// Whether it is an edit that is cut after the call.
+    is_cut: bool,
+}
 
 /// What is known of a call once the other steps have yielded to it.
 #[derive(Default)]
@@ -701,12 +707,7 @@ impl Session {
         self.end_jobs(|_| true);
         let edits = self.edits();
         let prepared = self.let_others_yield(&edits, step, caller, call)?;
-        // It is cut after the call.
-        let in_edit = edits.current.as_ref().is_some_and(|edit| {
-            let is_edit =
-                |(other, yielded): &YieldedStep| yielded.has_changed && Arc::ptr_eq(other, &edit.step);
-            prepared.yielded.iter().any(is_edit)
-        });
+        let in_edit = prepared.yielded.iter().any(|other| other.is_cut);
         Some((if in_edit { CallOf::CommandInEdit } else { CallOf::Command }, prepared))
     }
 
@@ -719,8 +720,8 @@ impl Session {
         caller: Caller,
         call: &SyscallEntry<'_>,
     ) -> Option<Prepared> {
-        let is_alone = self.others(edits.all(), step).is_empty();
-        let targets = if is_alone { None } else { step.recorder().targets(caller, call) };
+        let others = self.others(edits.all(), step);
+        let targets = if others.is_empty() { None } else { step.recorder().targets(caller, call) };
         let is_in_the_way = |other: &CallInFlight| {
             !Arc::ptr_eq(&other.step, step)
                 && targets.as_ref().is_some_and(|targets| targets.overlap(&other.targets))
@@ -728,11 +729,15 @@ impl Session {
         if !call.overdue && self.in_flight().values().any(is_in_the_way) {
             return None;
         }
-        let others = self.others(edits.all(), step).into_iter().map(|other| {
-            let yielded = other.recorder().yield_to(caller, call);
-            (other, yielded)
+        let edit = edits.current.as_ref().map(|edit| &edit.step);
+        let yielded = others.into_iter().filter_map(|step| {
+            let yielded = step.recorder().yield_to(caller, call);
+            let is_edit = edit.is_some_and(|edit| Arc::ptr_eq(edit, &step));
+            // One that has changed none of it goes on.
+            let yields = if is_edit { yielded.has_changed } else { !yielded.is_empty() };
+            yields.then_some(YieldedStep { step, yielded, is_cut: is_edit })
         });
-        let yielded = others.filter(|(_, yielded)| !yielded.is_empty()).collect();
+        let yielded = yielded.collect();
         Some(Prepared { yielded, targets })
     }
 
@@ -811,8 +816,10 @@ impl Observer for Session {
         step.recorder().on_result(caller, pending, result);
         if succeeded && !yielded.is_empty() {
             let served = self.served_by_tree();
-            for (other, yielded) in &yielded {
-                other.recorder().has_yielded(yielded, step.recorder(), &served);
+            for YieldedStep { step: other, yielded, is_cut } in &yielded {
+                // What the program has open is of the next edit.
+                let gets = (!is_cut).then(|| step.recorder());
+                other.recorder().has_yielded(yielded, gets, &served);
             }
         }
         if mounts {
