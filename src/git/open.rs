@@ -108,6 +108,10 @@ pub(super) fn is_repository(directory: &Path) -> bool {
 /// directory of a linked working tree, that of a submodule (gitrepository-layout(5)). What `.git` says does not count
 /// alone, since it may have been written by whoever may write in the working tree.
 pub(super) fn git_directory_elsewhere(working_tree: &Path) -> Option<Vec<u8>> {
+    // Most have a directory there, and need not be opened.
+    if !working_tree.join(".git").symlink_metadata().is_ok_and(|dot_git| dot_git.is_file()) {
+        return None;
+    }
     let working_tree = working_tree.as_os_str().as_bytes();
     let repository = OpenRepository::at(working_tree)?;
     let [own, common] = &repository.git_dirs;

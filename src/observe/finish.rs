@@ -81,12 +81,13 @@ impl Settled {
         self
     }
 
-    /// Whether one of them has been written since.
-    pub fn is_outdated(&self) -> bool {
-        self.0.iter().any(|(path, left)| {
+    /// The paths of those that have been written since.
+    pub fn outdated(&self) -> impl Iterator<Item = &[u8]> {
+        let outdated = self.0.iter().filter(|(path, left)| {
             let now = crate::fs::lstat(path).ok().flatten();
             now.is_some_and(|now| !left.same_content(&(&now).into()))
-        })
+        });
+        outdated.map(|(path, _)| path.as_slice())
     }
 }
 

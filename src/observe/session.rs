@@ -39,8 +39,9 @@ use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Effect, FileRef, Special};
 use crate::trace::wait_status::End;
 
-/// How many times the states are taken again of files that are still being written.
+/// How many times, and for how long, the states are taken again of files that are still being written.
 const LOOKS: u32 = 10;
+const LOOKING: Duration = Duration::from_millis(100);
 /// How often it is asked whether a process group still exists.
 const POLL: Duration = Duration::from_millis(5);
 /// How long after the end of its last process a job may get another one, if its shell has not waited for it.
@@ -511,13 +512,18 @@ impl Session {
     /// Begins the next edit with what the program has open, if that is anything, as these steps have left it. They can still
     /// take states: the program may go on writing, and may close what it has open.
     fn hand_over(&self, edits: &mut Edits, mut left: Vec<Left>) {
+        let began = Instant::now();
         let mut open = self.files_of_program(edits);
         for _ in 0..LOOKS {
-            let mut outdated = left.iter_mut().filter(|left| left.files.is_outdated()).peekable();
-            if outdated.peek().is_none() {
+            let is_open =
+                |path: &[u8]| open.iter().flat_map(|(.., files)| files).any(|file| file.path() == path);
+            // A large file takes long to look at. One that stays open is a gap if it is not as it was left.
+            let is_to_take = |path: &[u8]| began.elapsed() < LOOKING || !is_open(path);
+            let mut again = left.iter_mut().filter(|left| left.files.outdated().any(is_to_take)).peekable();
+            if again.peek().is_none() {
                 break;
             }
-            outdated.for_each(|left| left.files = left.step.recorder().settle_again(&left.files));
+            again.for_each(|left| left.files = left.step.recorder().settle_again(&left.files));
             open = self.files_of_program(edits);
         }
         if !open.is_empty() {
