@@ -610,11 +610,13 @@ impl Session {
         let mut edits = self.edits();
         let Some(edit) = self.edit_of(caller.tgid, &mut edits) else { return self.without_recorder() };
         let step = Arc::clone(&edit.step);
-        let Some(Prepared { yielded, targets }) = self.let_others_yield(&edits, &step, caller, call) else {
+        let Some(Prepared { mut yielded, targets }) = self.let_others_yield(&edits, &step, caller, call)
+        else {
             return Decision::Postpone;
         };
         let Some(edit) = &mut edits.current else { return self.without_recorder() };
         let decision = edit.on_entry(caller, call);
+        yield_again(&decision, &mut yielded, caller, call);
         self.woken.notify_all();
         let decision = route(decision, Arc::clone(&step), CallOf::Edit, yielded, call);
         self.begin_call(&decision, step, caller, targets);
@@ -794,10 +796,12 @@ impl Observer for Session {
     fn on_entry(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Routed> {
         match self.route(caller, call) {
             Route::Step(step) => {
-                let Some((of, Prepared { yielded, targets })) = self.prepare_for(&step, caller, call) else {
+                let Some((of, Prepared { mut yielded, targets })) = self.prepare_for(&step, caller, call)
+                else {
                     return Decision::Postpone;
                 };
                 let decision = step.recorder().on_entry(caller, call);
+                yield_again(&decision, &mut yielded, caller, call);
                 let decision = route(decision, Arc::clone(&step), of, yielded, call);
                 self.begin_call(&decision, step, caller, targets);
                 decision
@@ -986,6 +990,21 @@ impl Observer for Session {
 
     fn failed(&self, bug: &str) {
         self.tell_all(|recorder| recorder.failed(bug));
+    }
+}
+
+/// Has other steps yield to a call once more: until its recorder had taken its own states, they may have gone on writing to
+/// what they have open.
+fn yield_again(
+    decision: &Decision<Pending>,
+    yielded: &mut [YieldedStep],
+    caller: Caller,
+    call: &SyscallEntry<'_>,
+) {
+    if matches!(decision, Decision::AwaitResult(_)) {
+        for other in yielded.iter_mut().filter(|other| other.yielded.has_changed) {
+            other.yielded = other.step.recorder().yield_to(caller, call);
+        }
     }
 }
 
