@@ -166,7 +166,7 @@ pub fn working_tree_of(directory: &Path) -> Option<std::path::PathBuf> {
 ///
 /// None if that directory does not name the working tree itself: with `git init --separate-git-dir`, and where somebody has
 /// written a file `.git`.
-pub fn git_directory_elsewhere(working_tree: &Path) -> Option<Vec<u8>> {
+pub fn git_directory_elsewhere(working_tree: &[u8]) -> Option<Vec<u8>> {
     open::git_directory_elsewhere(working_tree)
 }
 

@@ -107,12 +107,12 @@ pub(super) fn is_repository(directory: &Path) -> bool {
 /// Git's directory for a working tree, where that lies elsewhere and says itself which working tree it is for: the common
 /// directory of a linked working tree, that of a submodule (gitrepository-layout(5)). What `.git` says does not count
 /// alone, since it may have been written by whoever may write in the working tree.
-pub(super) fn git_directory_elsewhere(working_tree: &Path) -> Option<Vec<u8>> {
+pub(super) fn git_directory_elsewhere(working_tree: &[u8]) -> Option<Vec<u8>> {
     // Most have a directory there, and need not be opened.
-    if !working_tree.join(".git").symlink_metadata().is_ok_and(|dot_git| dot_git.is_file()) {
+    let dot_git = path_of(working_tree).join(".git").symlink_metadata().ok()?;
+    if !dot_git.is_file() {
         return None;
     }
-    let working_tree = working_tree.as_os_str().as_bytes();
     let repository = OpenRepository::at(working_tree)?;
     let [own, common] = &repository.git_dirs;
     let is_elsewhere = below(common, working_tree).is_none();

@@ -282,11 +282,6 @@ pub fn working_tree(directory: &[u8]) -> Option<Vec<u8>> {
     git::working_tree_of(Path::new(OsStr::from_bytes(directory))).map(|root| root.into_os_string().into_vec())
 }
 
-/// Git's directory for a working tree, where that lies outside of it.
-pub fn git_directory_elsewhere(working_tree: &[u8]) -> Option<Vec<u8>> {
-    git::git_directory_elsewhere(Path::new(OsStr::from_bytes(working_tree)))
-}
-
 impl Entry {
     /// The entry of a recording with this header, which made these changes.
     pub fn new(header: &Header, Changes { counts, places }: Changes) -> Entry {

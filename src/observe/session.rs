@@ -183,14 +183,6 @@ struct YieldedStep {
     is_cut: bool,
 }
 
-/// What is known of a call once the other steps have yielded to it.
-#[derive(Default)]
-struct Prepared {
-    yielded: Vec<YieldedStep>,
-    /// None if no other step runs, or nobody waits for the call.
-    targets: Option<CallTargets>,
-}
-
 /// Whose a call is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallOf {
@@ -225,6 +217,9 @@ pub struct Session {
     /// The calls in flight that may change something, by thread, of those that were made while several steps ran.
     in_flight: Mutex<HashMap<Tid, CallInFlight, foldhash::fast::RandomState>>,
 }
+
+/// A call in flight has a target in common with another one.
+struct InTheWay;
 
 /// A call in flight that may change something.
 struct CallInFlight {
@@ -610,13 +605,10 @@ impl Session {
         let mut edits = self.edits();
         let Some(edit) = self.edit_of(caller.tgid, &mut edits) else { return self.without_recorder() };
         let step = Arc::clone(&edit.step);
-        let Some(Prepared { mut yielded, targets }) = self.let_others_yield(&edits, &step, caller, call)
-        else {
-            return Decision::Postpone;
-        };
+        let Ok(targets) = self.targets_of(&edits, &step, caller, call) else { return Decision::Postpone };
         let Some(edit) = &mut edits.current else { return self.without_recorder() };
         let decision = edit.on_entry(caller, call);
-        yield_again(&decision, &mut yielded, caller, call);
+        let yielded = self.let_others_yield(&decision, &edits, &step, caller, call);
         self.woken.notify_all();
         let decision = route(decision, Arc::clone(&step), CallOf::Edit, yielded, call);
         self.begin_call(&decision, step, caller, targets);
@@ -701,52 +693,76 @@ impl Session {
         }
     }
 
-    /// Has the other steps yield to a call of a command; none if it has to wait for one of them.
-    fn prepare_for(
+    /// Decides about a call of a command.
+    fn on_command_entry(
         &self,
-        step: &Arc<dyn Step>,
+        step: Arc<dyn Step>,
         caller: Caller,
         call: &SyscallEntry<'_>,
-    ) -> Option<(CallOf, Prepared)> {
-        let may_change = || may_change(call.decoded, self.traits_of(caller.tgid).in_foreign_mount_namespace);
-        if call.decoded.is_read_only() || !may_change() {
-            return Some((CallOf::Command, Prepared::default()));
+    ) -> Decision<Routed> {
+        let in_foreign_mount_namespace = || self.traits_of(caller.tgid).in_foreign_mount_namespace;
+        if call.decoded.is_read_only() || !may_change(call.decoded, in_foreign_mount_namespace()) {
+            let decision = step.recorder().on_entry(caller, call);
+            return route(decision, step, CallOf::Command, Vec::new(), call);
         }
         self.end_jobs(|_| true);
-        let edits = self.edits();
-        let prepared = self.let_others_yield(&edits, step, caller, call)?;
-        let in_edit = prepared.yielded.iter().any(|other| other.is_cut);
-        Some((if in_edit { CallOf::CommandInEdit } else { CallOf::Command }, prepared))
+        let Ok(targets) = self.targets_of(&self.edits(), &step, caller, call) else {
+            return Decision::Postpone;
+        };
+        let decision = step.recorder().on_entry(caller, call);
+        let yielded = self.let_others_yield(&decision, &self.edits(), &step, caller, call);
+        let is_in_edit = yielded.iter().any(|other| other.is_cut);
+        let of = if is_in_edit { CallOf::CommandInEdit } else { CallOf::Command };
+        let decision = route(decision, Arc::clone(&step), of, yielded, call);
+        self.begin_call(&decision, step, caller, targets);
+        decision
     }
 
-    /// Has the other steps take the states of what they have changed and this call may change, too; none if the call has to
-    /// wait, since one of another step that has a target in common with it is in flight.
-    fn let_others_yield(
+    /// The targets of a call; none if no other step runs, or nobody waits for the call.
+    ///
+    /// # Errors
+    /// It has to wait: a call of another step that has a target in common with it is in flight.
+    fn targets_of(
         &self,
         edits: &Edits,
         step: &Arc<dyn Step>,
         caller: Caller,
         call: &SyscallEntry<'_>,
-    ) -> Option<Prepared> {
-        let others = self.others(edits.all(), step);
-        let targets = if others.is_empty() { None } else { step.recorder().targets(caller, call) };
+    ) -> Result<Option<CallTargets>, InTheWay> {
+        let is_alone = self.others(edits.all(), step).is_empty();
+        let targets = if is_alone { None } else { step.recorder().targets(caller, call) };
         let is_in_the_way = |other: &CallInFlight| {
             !Arc::ptr_eq(&other.step, step)
                 && targets.as_ref().is_some_and(|targets| targets.overlap(&other.targets))
         };
         if !call.overdue && self.in_flight().values().any(is_in_the_way) {
-            return None;
+            return Err(InTheWay);
+        }
+        Ok(targets)
+    }
+
+    /// Has the other steps take the states of what they have changed and a call may change, too, which is about to be made. Its
+    /// own recorder has taken its states by then: what another step has open may be written to until that.
+    fn let_others_yield(
+        &self,
+        decision: &Decision<Pending>,
+        edits: &Edits,
+        step: &Arc<dyn Step>,
+        caller: Caller,
+        call: &SyscallEntry<'_>,
+    ) -> Vec<YieldedStep> {
+        if !matches!(decision, Decision::AwaitResult(_)) {
+            return Vec::new();
         }
         let edit = edits.current.as_ref().map(|edit| &edit.step);
-        let yielded = others.into_iter().filter_map(|step| {
+        let yielded = self.others(edits.all(), step).into_iter().filter_map(|step| {
             let yielded = step.recorder().yield_to(caller, call);
             let is_edit = edit.is_some_and(|edit| Arc::ptr_eq(edit, &step));
             // One that has changed none of it goes on.
             let yields = if is_edit { yielded.has_changed } else { !yielded.is_empty() };
             yields.then_some(YieldedStep { step, yielded, is_cut: is_edit })
         });
-        let yielded = yielded.collect();
-        Some(Prepared { yielded, targets })
+        yielded.collect()
     }
 
     /// The commands that run.
@@ -795,17 +811,7 @@ impl Observer for Session {
 
     fn on_entry(&self, caller: Caller, call: &SyscallEntry<'_>) -> Decision<Routed> {
         match self.route(caller, call) {
-            Route::Step(step) => {
-                let Some((of, Prepared { mut yielded, targets })) = self.prepare_for(&step, caller, call)
-                else {
-                    return Decision::Postpone;
-                };
-                let decision = step.recorder().on_entry(caller, call);
-                yield_again(&decision, &mut yielded, caller, call);
-                let decision = route(decision, Arc::clone(&step), of, yielded, call);
-                self.begin_call(&decision, step, caller, targets);
-                decision
-            }
+            Route::Step(step) => self.on_command_entry(step, caller, call),
             Route::Beginning(step) => {
                 route(step.recorder().on_entry(caller, call), step, CallOf::Beginning, Vec::new(), call)
             }
@@ -990,21 +996,6 @@ impl Observer for Session {
 
     fn failed(&self, bug: &str) {
         self.tell_all(|recorder| recorder.failed(bug));
-    }
-}
-
-/// Has other steps yield to a call once more: until its recorder had taken its own states, they may have gone on writing to
-/// what they have open.
-fn yield_again(
-    decision: &Decision<Pending>,
-    yielded: &mut [YieldedStep],
-    caller: Caller,
-    call: &SyscallEntry<'_>,
-) {
-    if matches!(decision, Decision::AwaitResult(_)) {
-        for other in yielded.iter_mut().filter(|other| other.yielded.has_changed) {
-            other.yielded = other.step.recorder().yield_to(caller, call);
-        }
     }
 }
 

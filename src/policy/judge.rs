@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::names::{FileNames, inode_of};
-use super::rules::{CompiledPolicy, Decision, PathUseKind, RuleWord};
+use super::rules::{CompiledPolicy, PathUseKind, RuleWord};
 use super::{left_out, programs};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::change::PathEffect;
@@ -374,11 +374,8 @@ fn forbidden_by_name<'a>(
 ) -> impl Iterator<Item = (&'a [u8], Forbidden)> {
     let own = std::iter::once((record.path.as_slice(), true));
     own.chain(names.others(&record.path)).filter_map(move |(name, is_from_before)| {
-        match policy.decide(PathUseKind::Read, name, has) {
-            // A name that the file got later is not one by which it was found.
-            Decision::NotAllowed(_) if !is_from_before => None,
-            decision => decision.forbidden().map(|forbidden| (name, forbidden)),
-        }
+        let decision = policy.decide(PathUseKind::Read, name, has);
+        Some((name, decision.forbidden_by_name(is_from_before)?))
     })
 }
 

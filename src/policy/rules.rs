@@ -150,6 +150,14 @@ impl Decision {
             Decision::NotAllowed(word) => Some((word, None)),
         }
     }
+
+    /// The same for one name of a file or socket: one that it got later is not one by which it was found.
+    pub(super) fn forbidden_by_name(self, is_from_before: bool) -> Option<Forbidden> {
+        match self {
+            Decision::NotAllowed(_) if !is_from_before => None,
+            decision => decision.forbidden(),
+        }
+    }
 }
 
 /// The places that patterns are relative to.
@@ -424,10 +432,8 @@ impl CompiledPolicy {
     ) -> Option<Forbidden> {
         let by_other_name = |(name, is_from_before): (&[u8], bool)| {
             let address = NetworkAddress::Unix(name.to_vec());
-            match self.decide_address(&NetworkUse { address, ..used.clone() }) {
-                Decision::NotAllowed(_) if !is_from_before => None,
-                decision => decision.forbidden(),
-            }
+            let decision = self.decide_address(&NetworkUse { address, ..used.clone() });
+            decision.forbidden_by_name(is_from_before)
         };
         let by_its_own = self.decide_address(used).forbidden();
         by_its_own.or_else(|| others.into_iter().find_map(by_other_name))

@@ -118,12 +118,16 @@ except OSError as error: print(error.strerror)
         ("renamed", format!("mv sock moved; {}", connect("moved"))),
         ("by its directory", format!("mv sock sub; mv sub other; {}", connect("other/sock"))),
     ];
+    let listening = || {
+        let place = Place::new();
+        fs::create_dir(place.at("sub")).unwrap();
+        let listener = UnixListener::bind(place.at("sock")).unwrap();
+        fs::hard_link(place.at("sock"), place.at("linked")).unwrap();
+        (place, listener)
+    };
     for (way, script) in &ways {
         for rule in ["--deny-net=unix:./sock", "--allow-unix=/absent"] {
-            let place = Place::new();
-            fs::create_dir(place.at("sub")).unwrap();
-            let _listener = UnixListener::bind(place.at("sock")).unwrap();
-            fs::hard_link(place.at("sock"), place.at("linked")).unwrap();
+            let (place, _listener) = listening();
             let output = enforced(&place, &[rule], script);
             assert_eq!(
                 String::from_utf8_lossy(&output.stdout),
@@ -131,10 +135,7 @@ except OSError as error: print(error.strerror)
                 "{way} {rule:?} {output:?}"
             );
         }
-        let place = Place::new();
-        fs::create_dir(place.at("sub")).unwrap();
-        let _listener = UnixListener::bind(place.at("sock")).unwrap();
-        fs::hard_link(place.at("sock"), place.at("linked")).unwrap();
+        let (place, _listener) = listening();
         let rules = ["--deny-net=unix:./sock"];
         let recorded = place.record_with(&rules, script);
         assert!(String::from_utf8_lossy(&recorded.stdout).starts_with("connected\n"), "{way}: {recorded:?}");
