@@ -240,7 +240,8 @@ impl Recordings {
         };
         if let Some(number) = args.number.filter(|number| !chosen.is_empty() && chosen.len() < number.get()) {
             let there = counted(chosen.len(), "command", "commands");
-            console.say(format_args!("there are only {there} to undo here, not {number}"));
+            let are = if chosen.len() == 1 { "is" } else { "are" };
+            console.say(format_args!("there {are} only {there} to undo here, not {number}"));
         }
         chosen.reverse();
         Ok(chosen)

@@ -165,6 +165,10 @@ fn several_are_undone_as_one() {
         // One of them brings all of them back: they were undone as one.
         verb(&place, &["redo", &ids[2]]).expect(0);
         assert_same(&tree(&place), &trees[4], "");
+        verb(&place, &["undo", "-n", "3"]).expect(0);
+        let last = verb(&place, &["undo", "-n", "2"]).expect(0);
+        assert!(last.stderr.contains("there is only 1 command to undo here, not 2"), "{last:?}");
+        assert_same(&tree(&place), &trees[0], "");
     }
 }
 
