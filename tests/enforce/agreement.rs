@@ -70,9 +70,9 @@ fn one_call_is_refused_where_check_finds_it() {
         "exec ls ../outside",
         "exec mv in/c.key in/d",
     ] {
+        let recorded = place();
+        recorded.record_any(script);
         for rules in rules {
-            let recorded = place();
-            recorded.record_any(script);
             let refusing = place();
             let output = enforced(&refusing, rules, script);
             let refused: BTreeSet<String> = if refusing.out.exists() {
