@@ -3,7 +3,8 @@
 //! - [`syscalls`]: what each system call means: the one table, and decoding by it. Pure.
 //! - [`filter`]: the seccomp program that the table determines. Pure.
 //! - `foreign_filter`: filters that the tree installs itself.
-//! - `nested_tracers`: processes of the tree that try to trace others.
+//! - `nested`: tracers inside of the tree, for which this stands in for the kernel.
+//! - `nested_tracers`: processes of the tree that try to trace others and may not.
 //! - `pins`: arguments that the tree can't change while a call is judged.
 //! - [`memory`]: reading strings and structures from a tracee.
 //! - [`asks`]: calls that ask for what no path tells; they matter only where a recording may be recalled. Pure.
@@ -42,6 +43,7 @@ pub mod wait_status;
 
 mod error;
 mod foreign_filter;
+mod nested;
 mod nested_tracers;
 mod pins;
 mod postponed;

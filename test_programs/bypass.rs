@@ -259,6 +259,45 @@ fn fails_to_trace() {
     scenario::end(7);
 }
 
+/// Traces a child that asks for it, and ends: once the child has ended, so that it is killed, or while it is stopped.
+fn traces() {
+    extern "C" fn nothing(_: c_int, _: *mut siginfo_t, _: *mut c_void) {}
+    let how = argument(2);
+    let child = scenario::fork(|| {
+        scenario::handle(SIGUSR1, 0, nothing);
+        assert_eq!(c!(ptrace(PTRACE_TRACEME, 0, 0, 0)), 0, "{}", error());
+        c!(raise(SIGSTOP));
+        match how.as_str() {
+            "ends" => scenario::end(5),
+            "dies" => {
+                c!(raise(SIGUSR1));
+                std::fs::write("free", "").unwrap();
+                scenario::end(0);
+            }
+            _ => loop {
+                c!(pause());
+            },
+        }
+    });
+    let wait = || {
+        let mut status = 0;
+        assert_eq!(c!(waitpid(child, &raw mut status, 0)), child, "{}", error());
+        match WIFSTOPPED(status) {
+            true => line(&format!("stop {}", WSTOPSIG(status))),
+            false => line(&format!("exit {}", WEXITSTATUS(status))),
+        }
+    };
+    wait();
+    if how == "exitkill" {
+        assert_eq!(c!(ptrace(PTRACE_SETOPTIONS, child, 0, PTRACE_O_EXITKILL)), 0, "{}", error());
+    }
+    assert_eq!(c!(ptrace(PTRACE_CONT, child, 0, 0)), 0, "{}", error());
+    if how != "exitkill" {
+        wait();
+    }
+    scenario::end(7);
+}
+
 /// Prints when it is interrupted, and continues to read.
 fn catches() {
     extern "C" fn caught(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
@@ -311,6 +350,7 @@ fn main() {
         ("unnamed", unnamed),
         ("catches", catches),
         ("fails_to_trace", fails_to_trace),
+        ("traces", traces),
         ("many", many),
         ("receive", receive),
         ("take", take),

@@ -491,7 +491,7 @@ impl Recording {
                 let program = self.processes.program(process);
                 self.warnings.note(WarningKind::NestedTracer, Some(process), || {
                     format!(
-                        "{program} (process {who}) could not trace or debug: in a recording ptrace fails with EPERM"
+                        "{program} (process {who}) could not trace or debug: the recording refused ptrace with EPERM"
                     )
                 });
             }

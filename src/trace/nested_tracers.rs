@@ -1,4 +1,5 @@
-//! Processes of the tree that try to trace others of it, which the kernel refuses: those have a tracer, us.
+//! Processes of the tree that try to trace others of it, but can't be helped by `nested`, so that the kernel refuses it: those
+//! have a tracer, us.
 //!
 //! A debugger that fails so may leave its child behind, stopped or in a loop. Traced, the child would have been the debugger's
 //! to end; as it is, nothing ends it, and neither would the recording. Neighbour: `tracer.rs` knows what asks for a tracer

@@ -17,6 +17,7 @@ mod maps;
 mod process;
 mod ptrace;
 mod puppet;
+mod requests;
 mod seccomp;
 mod signals;
 
@@ -33,6 +34,7 @@ pub use ptrace::{
     syscall_stop, try_wait, wait,
 };
 pub use puppet::Puppet;
+pub use requests::{ARCH_PRCTL, bytes_read, bytes_written, has_news, kill_thread, write_memory};
 pub use seccomp::{
     Notification, continue_notification, fail_notification, has_no_tracee, install_filter,
     install_filter_with_listener, is_notification_valid, notification_sizes_known, receive_notification,

@@ -23,6 +23,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub(super) use args::low_half;
 pub use args::{Args, Sysno};
 pub use custom::{CLONE_SHARES, creation_flags};
 pub use decode::{Interpretation, decode, interpret};

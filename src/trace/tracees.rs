@@ -68,6 +68,21 @@ impl<P> Tracees<P> {
         self.threads.contains_key(&tid)
     }
 
+    /// The process of a thread.
+    pub fn process_of(&self, tid: Tid) -> Option<Tid> {
+        self.threads.get(&tid).map(|thread| thread.tgid)
+    }
+
+    /// The threads of a process.
+    pub fn threads_of(&self, process: Tid) -> impl Iterator<Item = Tid> {
+        self.threads.iter().filter(move |(_, thread)| thread.tgid == process).map(|(tid, _)| *tid)
+    }
+
+    /// Whether a thread is in a group-stop.
+    pub fn is_in_group_stop(&self, tid: Tid) -> bool {
+        self.threads.get(&tid).is_some_and(|thread| thread.in_group_stop)
+    }
+
     /// Whether `tid` is known, as the leader of its process.
     pub fn is_leader(&self, tid: Tid) -> bool {
         self.threads.get(&tid).is_some_and(|thread| thread.tgid == tid)

@@ -17,7 +17,8 @@ use super::asks;
 use super::descriptors;
 use super::filter::{self, Interception};
 use super::foreign_filter::{self, ChangedProgram};
-use super::memory::RemoteAddr;
+use super::memory::{Memory as _, RemoteAddr};
+use super::nested::{Attached, Nested, Released};
 use super::nested_tracers::NestedTracers;
 use super::observer::{Caller, Decision, Errno, Observer, SyscallEntry, Waiting, failed, gap};
 use super::pins::{self, NotMapped, PinnedArguments, Pins, Slot, Unpinned};
@@ -30,13 +31,14 @@ use super::steady::is_steady;
 use super::sys::{self, Resume, Stopped, SyscallStop, Tid, TraceeMemory, Waited, arch};
 use super::syscalls::{self, Args, DecodedSyscall, Interpretation, Refusable, Special};
 use super::tracees::Tracees;
-use super::wait_status::{End, Stop};
+use super::wait_status::{Creation, End, Stop};
 
 /// For this long after a stop the next one is likely.
 const SPIN: Duration = Duration::from_micros(50);
 /// After this many turns, every thread that waits is served once.
 const UNFAIR_TURNS: u32 = 16;
 
+const PTRACE: u64 = libc::SYS_ptrace.cast_unsigned();
 const CLONE3: u64 = libc::SYS_clone3.cast_unsigned();
 const READ_MEMORY: u64 = libc::SYS_process_vm_readv.cast_unsigned();
 const WRITE_MEMORY: u64 = libc::SYS_process_vm_writev.cast_unsigned();
@@ -59,6 +61,8 @@ enum Next {
     Listen,
     /// It stays at the entry of its syscall until that is decided again.
     Postpone,
+    /// It stays in its stop, which a tracer inside of the tree sees.
+    Hold(Stop),
     /// It is detached, to die of this signal.
     LeaveToDie(i32),
 }
@@ -100,6 +104,7 @@ pub struct Tracer<'a, O: Observer> {
     settled: bool,
     /// Processes that are no longer traced, so that they can die.
     dying: Vec<DyingInit>,
+    nested: Nested,
     nested_tracers: NestedTracers,
     /// The descriptors of which every use is reported; none if neither that is reported nor what is asked for.
     watched: Option<&'a [u32]>,
@@ -130,6 +135,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             postponed: PostponedQueue::new(),
             settled: false,
             dying: Vec::new(),
+            nested: Nested::default(),
             nested_tracers: NestedTracers::default(),
             watched: None,
             pins: None,
@@ -178,12 +184,19 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 }
                 if turn == UNFAIR_TURNS - 1 && self.tracees.len() > 1 {
                     collect(&mut waited);
+                    for next in &waited {
+                        if let Waited::Stopped { tracee, .. } = next {
+                            self.nested.stop_is_over(tracee.tid());
+                        }
+                    }
                 }
                 while let Some(next) = waited.pop_front() {
                     self.handle(next);
+                    self.release_held();
                     self.decide_postponed();
                 }
                 self.unpark();
+                self.release_held();
                 self.decide_postponed();
                 self.report_dead_inits();
             }
@@ -213,6 +226,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
             Stop::Signal(signal) => Next::Resume(signal),
             _ => Next::Resume(0),
         });
+        if !self.nested.is_empty() && !matches!(next, Next::Hold(_)) {
+            self.nested.interrupt_again(tracee.tid());
+        }
         self.proceed(tracee, next, None);
     }
 
@@ -228,6 +244,14 @@ impl<'a, O: Observer> Tracer<'a, O> {
             Next::Resume(signal) => self.resume(tracee, signal),
             Next::Listen => self.resume_by(tracee, Resume::Listen, 0),
             Next::Postpone => self.postponed.push(tracee, since),
+            Next::Hold(stop) => {
+                let tid = tracee.tid();
+                let event = self.nested.hold(tracee, stop);
+                let told = event.map(|event| self.guarded(|tracer| tracer.nested.tell(event)));
+                if told == Some(None) {
+                    self.nested.detach(tid, None);
+                }
+            }
             Next::LeaveToDie(signal) => self.leave_to_die(tracee, signal),
         }
     }
@@ -239,6 +263,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             _ if self.tracees.is_in_syscall(tracee.tid()) => Resume::Syscall,
             Interception::Stops | Interception::Notifications => Resume::Continue,
         };
+        let how = if self.nested.is_empty() { how } else { self.how_nested(&tracee, how) };
         self.resume_by(tracee, how, signal);
     }
 
@@ -318,8 +343,12 @@ impl<'a, O: Observer> Tracer<'a, O> {
     fn stopped(&mut self, tracee: &Stopped, stop: Stop) -> Next {
         let tid = tracee.tid();
         let notifications = self.interception == Interception::Notifications;
+        let has_nested = !self.nested.is_empty();
+        // A syscall-stop ends an interruption, too.
+        let may_be_interrupted =
+            matches!(stop, Stop::Trap | Stop::Group(_)) || has_nested && stop == Stop::Syscall;
         if notifications
-            && matches!(stop, Stop::Trap | Stop::Group(_))
+            && may_be_interrupted
             && let Some(pending) = self.shared.take_awaited(tid)
         {
             // A read-only syscall has ended: its thread was interrupted for its result.
@@ -349,25 +378,39 @@ impl<'a, O: Observer> Tracer<'a, O> {
         {
             gap(self.observer, &format!("put back the seccomp program of thread {tid}: {error}"));
         }
-        if notifications && matches!(stop, Stop::Trap | Stop::Group(_)) && self.shared.take_repeat(tid) {
+        if notifications && may_be_interrupted && self.shared.take_repeat(tid) {
             self.repeat(tracee);
+            if stop == Stop::Syscall {
+                self.nested.repeats(tid);
+                self.tracees.get(tid).in_syscall = false;
+                return Next::Resume(0);
+            }
+        }
+        let was_in_group_stop = self.tracees.is_in_group_stop(tid);
+        if has_nested {
+            self.nested.update_options(tracee);
         }
         match stop {
             Stop::Syscall => {
+                if has_nested && let Some(next) = self.nested_syscall_stop(tracee) {
+                    return next;
+                }
                 if self.syscall_stop(tracee, None).is_break() {
                     return Next::Postpone;
                 }
             }
-            Stop::Clone { waits } => self.cloned(tracee, waits, changed),
+            Stop::Clone(creation) => self.cloned(tracee, creation, changed),
             Stop::Exec => self.executed(tracee),
             Stop::Group(signal) => {
                 let thread = self.tracees.get(tid);
                 thread.in_group_stop = true;
-                if thread.tgid == tid {
+                if thread.tgid == tid && !(has_nested && was_in_group_stop) {
                     self.observer.stopped(tid, signal);
                 }
                 self.end_abandoned();
-                return Next::Listen;
+                if !has_nested || !self.nested.sees(tid, stop, was_in_group_stop) {
+                    return Next::Listen;
+                }
             }
             Stop::Trap => {
                 let thread = self.tracees.get(tid);
@@ -381,21 +424,104 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 if let Some(original) = self.marked.remove(&tid) {
                     let _ = tracee.set_argument(filter::MARKED, original);
                 }
-                let effect = signal_delivery::effect(tracee, signal);
-                if effect != SignalEffect::Other {
-                    self.observer.signal(self.tracees.caller(tid), signal);
+                // Its tracer says which signal it gets.
+                if !has_nested || !self.nested.is_tracee(tid) {
+                    return self.deliver(tracee, signal);
                 }
-                if notifications {
-                    signal_delivery::restart_interrupted(tracee, self.shared);
-                }
-                return match effect {
-                    SignalEffect::Repeats => Next::LeaveToDie(signal),
-                    SignalEffect::DumpsCore | SignalEffect::Other => Next::Resume(signal),
-                };
             }
-            Stop::Other => {}
+            Stop::Other(_) => {}
         }
-        Next::Resume(0)
+        match has_nested && self.nested.sees(tid, stop, was_in_group_stop) {
+            true => Next::Hold(stop),
+            false => Next::Resume(0),
+        }
+    }
+
+    /// Handles a signal that is about to be delivered.
+    fn deliver(&mut self, tracee: &Stopped, signal: i32) -> Next {
+        let effect = signal_delivery::effect(tracee, signal);
+        if effect != SignalEffect::Other {
+            self.observer.signal(self.tracees.caller(tracee.tid()), signal);
+        }
+        if self.interception == Interception::Notifications {
+            signal_delivery::restart_interrupted(tracee, self.shared);
+        }
+        match effect {
+            SignalEffect::Repeats => Next::LeaveToDie(signal),
+            SignalEffect::DumpsCore | SignalEffect::Other => Next::Resume(signal),
+        }
+    }
+
+    /// Handles a syscall-stop of a tracer inside of the tree, or of its tracee, as far as it concerns that. At an entry
+    /// the tracer comes first, and may change the call; the recorder decides at the stop by the filter, which follows.
+    fn nested_syscall_stop(&mut self, tracee: &Stopped) -> Option<Next> {
+        let tid = tracee.tid();
+        let caller = self.tracees.caller(tid);
+        match tracee.syscall_stop().ok()? {
+            SyscallStop::Entry { filter: Some(_), .. } | SyscallStop::None => None,
+            SyscallStop::Entry { arch, number, arguments, filter: None } => {
+                if self.nested.sees_entry(tid) {
+                    return Some(Next::Hold(Stop::Syscall));
+                }
+                if arch == arch::AUDIT_ARCH && self.nested.is_tracer(caller.tgid) {
+                    let result = match number {
+                        PTRACE => {
+                            let [request, thread, addr, data, ..] = arguments;
+                            self.nested.request(caller, [request, thread, addr, data])
+                        }
+                        _ => self.nested.wait_begins(caller, number, arguments),
+                    };
+                    if let Some(result) = result {
+                        let _ = tracee.skip(result);
+                        return Some(Next::Resume(0));
+                    }
+                }
+                (self.interception != Interception::EveryCall).then_some(Next::Resume(0))
+            }
+            SyscallStop::Exit { result } => {
+                let _ = self.syscall_stop(tracee, None);
+                self.nested.call_ends(tracee, caller, result, &self.tracees);
+                Some(match self.nested.sees_exit(tid) {
+                    true => Next::Hold(Stop::Syscall),
+                    false => Next::Resume(0),
+                })
+            }
+        }
+    }
+
+    /// How a thread is resumed where some are traced inside of the tree.
+    fn how_nested(&self, tracee: &Stopped, how: Resume) -> Resume {
+        let tid = tracee.tid();
+        match self.nested.how(tid, || self.tracees.process_of(tid)) {
+            // The exit of its call is seen, and is the end of the step.
+            Some(Resume::Step) if how == Resume::Syscall => {
+                let is_in_call = self.tracees.is_in_syscall(tid) || is_before_call(tracee);
+                if is_in_call { how } else { Resume::Step }
+            }
+            Some(Resume::Listen) | None => how,
+            Some(wanted) => {
+                if how == Resume::Syscall {
+                    how
+                } else {
+                    wanted
+                }
+            }
+        }
+    }
+
+    /// Resumes the tracees that tracers inside of the tree have resumed.
+    fn release_held(&mut self) {
+        while let Some(Released { tracee, stop, signal, listens }) = self.nested.take_released() {
+            let next = match stop {
+                _ if listens => Some(Next::Listen),
+                Stop::Signal(_) if signal != 0 => self.guarded(|tracer| tracer.deliver(&tracee, signal)),
+                Stop::Syscall if self.interception == Interception::EveryCall => self
+                    .guarded(|tracer| tracer.syscall_stop(&tracee, None))
+                    .map(|decided| if decided.is_break() { Next::Postpone } else { Next::Resume(signal) }),
+                _ => None,
+            };
+            self.proceed(tracee, next.unwrap_or(Next::Resume(signal)), None);
+        }
     }
 
     /// Has a thread repeat the open whose notification failed, so that it stops at its entry.
@@ -663,7 +789,18 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 }
                 return ControlFlow::Continue(Made::No);
             }
-            Some(Special::Ptrace { thread }) => self.nested_tracers.ask(caller, thread.map(Tid)),
+            Some(Special::Ptrace { thread }) => {
+                let [request, target, addr, data, ..] = *arguments;
+                // What it writes, no rule would judge.
+                if self.pins.is_none()
+                    && self.nested.attach(tracee, caller, [request, target, addr, data], &self.tracees)
+                        == Attached::Done
+                {
+                    self.tracees.get(tid).in_syscall = true;
+                    return ControlFlow::Continue(Made::No);
+                }
+                self.nested_tracers.ask(caller, thread.map(Tid));
+            }
             _ => {}
         }
         let overdue = postponed::is_overdue(since);
@@ -736,7 +873,8 @@ impl<'a, O: Observer> Tracer<'a, O> {
 
     /// Handles the creation of a thread or process. `changed` has the arguments of the syscall that we have changed: the
     /// child has the changed ones, too.
-    fn cloned(&mut self, tracee: &Stopped, waits: bool, changed: Option<ChangedArguments>) {
+    fn cloned(&mut self, tracee: &Stopped, creation: Creation, changed: Option<ChangedArguments>) {
+        let waits = creation == Creation::Vfork;
         let Ok(child) = tracee.event_message() else { return };
         if self.tracees.take_ended_early(child) {
             return;
@@ -747,9 +885,11 @@ impl<'a, O: Observer> Tracer<'a, O> {
         let creator = self.tracees.caller(tracee.tid()).tgid;
         if is_thread_of(creator, child) {
             self.add(child, creator, true);
+            self.nested.created(tracee.tid(), child, creator, creation);
             return;
         }
         self.add(child, child, true);
+        self.nested.created(tracee.tid(), child, child, creation);
         self.observer.started(child, creator);
         self.pin_created(creator, child);
         let flags = tracee.registers().map_or(0, |registers| {
@@ -808,6 +948,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
             pins.executed(tid);
         }
         self.shared.forget_memory(tid);
+        if !self.nested.is_empty() {
+            self.nested.executed(tid, former_tid);
+        }
         self.observer.executed(caller, execve);
         self.settle();
     }
@@ -841,6 +984,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
         let Some((thread, is_leader_alone)) = self.tracees.remove(tid) else { return };
         self.end_abandoned();
         let tgid = thread.tgid;
+        if !self.nested.is_empty() {
+            self.nested.ended(tid, tgid, end);
+        }
         let awaited = self.shared.remove(tid);
         for pending in thread.pending.into_iter().chain(awaited) {
             self.conclude(Caller { tid, tgid }, pending, None);
@@ -876,6 +1022,15 @@ fn collect(waited: &mut VecDeque<Waited>) {
         }
         waited.push_back(next);
     }
+}
+
+/// Whether the next instruction of a thread makes a system call.
+fn is_before_call(tracee: &Stopped) -> bool {
+    let mut text = [0; 4];
+    let Ok(registers) = tracee.registers() else { return true };
+    let at = RemoteAddr(registers.instruction_pointer());
+    let read = TraceeMemory(tracee.tid()).read_exact(at, &mut text);
+    read.is_ok() && arch::find_system_call(&text) == Some(0)
 }
 
 /// What the kernel answers to a syscall that it does not have.

@@ -25,7 +25,26 @@ pub enum End {
     },
 }
 
+/// How a thread or process was created, as ptrace(2) distinguishes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Creation {
+    /// With SIGCHLD as its signal of termination.
+    Fork,
+    /// Its creator waits until it has executed a program or ended (CLONE_VFORK).
+    Vfork,
+    /// Anything else.
+    Clone,
+}
+
 impl End {
+    /// The raw wait status.
+    pub fn raw(self) -> i32 {
+        match self {
+            End::Exited(status) => status << 8,
+            End::Killed { signal, core_dumped } => signal | if core_dumped { 0x80 } else { 0 },
+        }
+    }
+
     /// Reads the raw wait status of a process that has ended.
     pub fn from_raw(status: i32) -> End {
         if libc::WIFEXITED(status) {
@@ -49,14 +68,11 @@ pub enum Stop {
     /// The entry or exit of a syscall; PTRACE_GET_SYSCALL_INFO tells which.
     Syscall,
     /// It created a thread or process; the message is the new tid.
-    Clone {
-        /// Whether it waits until the new process has executed or ended (CLONE_VFORK).
-        waits: bool,
-    },
+    Clone(Creation),
     /// It executed a program; the message is its former tid.
     Exec,
-    /// Another ptrace event, which needs nothing.
-    Other,
+    /// Another ptrace event, which needs nothing: its number.
+    Other(i32),
     /// A group-stop: this signal stopped its whole process.
     Group(i32),
     /// The first stop of a new tracee, the end of a group-stop, or PTRACE_INTERRUPT.
@@ -76,14 +92,15 @@ impl WaitStatus {
             0 if signal == libc::SIGTRAP | 0x80 => Stop::Syscall,
             0 => Stop::Signal(signal),
             libc::PTRACE_EVENT_SECCOMP => Stop::Syscall,
-            libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_CLONE => Stop::Clone { waits: false },
-            libc::PTRACE_EVENT_VFORK => Stop::Clone { waits: true },
+            libc::PTRACE_EVENT_FORK => Stop::Clone(Creation::Fork),
+            libc::PTRACE_EVENT_CLONE => Stop::Clone(Creation::Clone),
+            libc::PTRACE_EVENT_VFORK => Stop::Clone(Creation::Vfork),
             libc::PTRACE_EVENT_EXEC => Stop::Exec,
             libc::PTRACE_EVENT_STOP => match signal {
                 libc::SIGSTOP | libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => Stop::Group(signal),
                 _ => Stop::Trap,
             },
-            _ => Stop::Other,
+            event => Stop::Other(event),
         })
     }
 }

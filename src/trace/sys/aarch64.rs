@@ -93,6 +93,11 @@ impl Registers {
         self.general.pc
     }
 
+    /// The stack pointer.
+    pub fn stack_pointer(&self) -> u64 {
+        self.general.sp
+    }
+
     /// The same, about to make a system call with the instruction at an address.
     #[must_use]
     pub fn calling(&self, instruction: u64, number: u64, arguments: [u64; 6]) -> Registers {
@@ -106,8 +111,14 @@ impl Registers {
     /// The same, about to make the system call again at whose entry the thread is.
     #[must_use]
     pub fn repeating(&self) -> Registers {
+        self.making(self.number(), self.arguments())
+    }
+
+    /// The same, about to make another system call with the instruction of the one at whose entry or exit the thread is.
+    #[must_use]
+    pub fn making(&self, number: u64, arguments: [u64; 6]) -> Registers {
         const SVC: u64 = 4;
-        self.calling(self.general.pc.wrapping_sub(SVC), self.number(), self.arguments())
+        self.calling(self.general.pc.wrapping_sub(SVC), number, arguments)
     }
 
     /// Makes them those of `tid` (PTRACE_SETREGSET).
@@ -120,6 +131,23 @@ impl Registers {
 pub fn skip(tid: Tid, result: i64) -> io::Result<()> {
     set(tid, NUMBER, &-1_i32)?;
     set_result(tid, result)
+}
+
+/// There is no request by which a tracer reads registers all at once but PTRACE_GETREGSET.
+pub const READS: [(u32, usize); 0] = [];
+
+/// Nor one by which it writes them but PTRACE_SETREGSET.
+pub const WRITES: [(u32, usize); 0] = [];
+
+/// Replaces the call at whose entry or exit a thread is by another one; its first argument has to stay the same if it is at
+/// the exit: for a restart the kernel takes the one that it was called with.
+pub fn replace_call(tid: Tid, number: u64, arguments: [u64; 6]) -> io::Result<()> {
+    let low = i32::try_from(number).map_err(io::Error::other)?;
+    set(tid, NUMBER, &low)?;
+    change(tid, |registers| {
+        registers.regs[8] = number;
+        registers.regs[..6].copy_from_slice(&arguments);
+    })
 }
 
 /// Changes an argument of the call at whose entry a thread is, or the register that had it.

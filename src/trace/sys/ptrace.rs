@@ -21,7 +21,7 @@ use crate::trace::memory::{Fault, Memory, RemoteAddr};
 use crate::trace::wait_status::{End, Stop, WaitStatus};
 
 /// The options that every tracee of ours has (ptrace(2)); EXITKILL first of all.
-const OPTIONS: libc::c_int = libc::PTRACE_O_EXITKILL
+pub(super) const OPTIONS: libc::c_int = libc::PTRACE_O_EXITKILL
     | libc::PTRACE_O_TRACESYSGOOD
     | libc::PTRACE_O_TRACEFORK
     | libc::PTRACE_O_TRACEVFORK
@@ -126,6 +126,8 @@ pub enum Resume {
     Syscall,
     /// It stays in its group-stop until SIGCONT (PTRACE_LISTEN).
     Listen,
+    /// By one instruction (PTRACE_SINGLESTEP).
+    Step,
 }
 
 /// Where in a syscall a tracee has stopped, by the kernel's own answer.
@@ -206,6 +208,7 @@ impl Stopped {
             Resume::Continue => libc::PTRACE_CONT,
             Resume::Syscall => libc::PTRACE_SYSCALL,
             Resume::Listen => libc::PTRACE_LISTEN,
+            Resume::Step => libc::PTRACE_SINGLESTEP,
         };
         // SAFETY: these requests access no memory.
         match check(unsafe { libc::ptrace(request, self.tid.0, 0usize, i64::from(signal)) }) {

@@ -90,6 +90,11 @@ impl Registers {
         self.0.rip
     }
 
+    /// The stack pointer.
+    pub fn stack_pointer(&self) -> u64 {
+        self.0.rsp
+    }
+
     /// The same, about to make a system call with the instruction at an address.
     #[must_use]
     pub fn calling(&self, instruction: u64, number: u64, arguments: [u64; 6]) -> Registers {
@@ -105,8 +110,24 @@ impl Registers {
     /// The same, about to make the system call again at whose entry or exit the thread is.
     #[must_use]
     pub fn repeating(&self) -> Registers {
+        self.making(self.number(), self.arguments())
+    }
+
+    /// The same, about to make another system call with the instruction of the one at whose entry or exit the thread is.
+    #[must_use]
+    pub fn making(&self, number: u64, arguments: [u64; 6]) -> Registers {
         const SYSCALL: u64 = 2;
-        self.calling(self.0.rip.wrapping_sub(SYSCALL), self.number(), self.arguments())
+        self.calling(self.0.rip.wrapping_sub(SYSCALL), number, arguments)
+    }
+
+    /// The same, with another system call in place of the one at whose entry or exit the thread is.
+    #[must_use]
+    fn replacing(&self, number: u64, arguments: [u64; 6]) -> Registers {
+        let mut registers = *self;
+        let at = &mut registers.0;
+        at.orig_rax = number;
+        [at.rdi, at.rsi, at.rdx, at.r10, at.r8, at.r9] = arguments;
+        registers
     }
 
     /// Makes them those of `tid` (PTRACE_SETREGS).
@@ -120,6 +141,24 @@ impl Registers {
 pub fn skip(tid: Tid, result: i64) -> io::Result<()> {
     set(tid, offset_of!(user_regs_struct, orig_rax), u64::MAX)?;
     set_result(tid, result)
+}
+
+/// The requests by which a tracer reads registers all at once, with the size of what they write to it.
+pub const READS: [(u32, usize); 2] = [
+    (libc::PTRACE_GETREGS, size_of::<user_regs_struct>()),
+    (libc::PTRACE_GETFPREGS, size_of::<libc::user_fpregs_struct>()),
+];
+
+/// The requests by which it writes them.
+pub const WRITES: [(u32, usize); 2] = [
+    (libc::PTRACE_SETREGS, size_of::<user_regs_struct>()),
+    (libc::PTRACE_SETFPREGS, size_of::<libc::user_fpregs_struct>()),
+];
+
+/// Replaces the call at whose entry or exit a thread is by another one; its first argument stays the same if it is at the
+/// exit.
+pub fn replace_call(tid: Tid, number: u64, arguments: [u64; 6]) -> io::Result<()> {
+    Registers::of(tid)?.replacing(number, arguments).set(tid)
 }
 
 /// Changes an argument of the call at whose entry a thread is, or the register that had it.

@@ -18,7 +18,7 @@ pub type Args = [u64; 6];
 
 /// The lower half of a register: what the kernel sees of an `int`.
 #[allow(clippy::cast_possible_truncation, reason = "the upper half is noise")]
-pub(super) fn low_half(word: u64) -> u32 {
+pub(in crate::trace) fn low_half(word: u64) -> u32 {
     word as u32
 }
 

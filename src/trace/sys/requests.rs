@@ -1,0 +1,138 @@
+//! ptrace(2) requests that move data between a stopped tracee and a buffer, for a tracer whom `nested` stands in for.
+
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::fs::FileExt as _;
+
+use super::arch;
+use super::process::{Tid, check};
+use super::ptrace::{OPTIONS, Stopped};
+
+/// PTRACE_ARCH_PRCTL of x86_64: no other architecture has a request of this number.
+pub const ARCH_PRCTL: u32 = 30;
+/// PTRACE_GET_RSEQ_CONFIGURATION.
+const GET_RSEQ_CONFIGURATION: u32 = 0x420f;
+/// The size of the kernel's signal set.
+const SIGNAL_SET: u64 = 8;
+
+/// How many bytes a request reads from the tracee; none if it reads none.
+pub fn bytes_read(request: u32, addr: u64) -> Option<usize> {
+    match request {
+        libc::PTRACE_GETEVENTMSG | ARCH_PRCTL => Some(8),
+        libc::PTRACE_GETSIGINFO => Some(size_of::<libc::siginfo_t>()),
+        libc::PTRACE_GETSIGMASK if addr == SIGNAL_SET => Some(8),
+        libc::PTRACE_GET_SYSCALL_INFO | GET_RSEQ_CONFIGURATION => Some(usize::try_from(addr).ok()?.min(4096)),
+        _ => arch::READS.iter().find(|(number, _)| *number == request).map(|(_, size)| *size),
+    }
+}
+
+/// How many bytes a request writes to the tracee; none if it writes none.
+pub fn bytes_written(request: u32, addr: u64) -> Option<usize> {
+    match request {
+        libc::PTRACE_SETSIGINFO => Some(size_of::<libc::siginfo_t>()),
+        libc::PTRACE_SETSIGMASK if addr == SIGNAL_SET => Some(8),
+        _ => arch::WRITES.iter().find(|(number, _)| *number == request).map(|(_, size)| *size),
+    }
+}
+
+impl Stopped {
+    /// Gives it these options beside ours.
+    pub fn set_options(&self, more: libc::c_int) -> io::Result<()> {
+        // SAFETY: this request accesses no memory.
+        let set = unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, self.tid().0, 0usize, OPTIONS | more) };
+        check(set).map(drop)
+    }
+
+    /// Reads a word (PTRACE_PEEKTEXT, PTRACE_PEEKDATA, PTRACE_PEEKUSER).
+    pub fn peek(&self, request: u32, addr: u64) -> io::Result<u64> {
+        if !matches!(request, libc::PTRACE_PEEKTEXT | libc::PTRACE_PEEKDATA | libc::PTRACE_PEEKUSER) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        let mut word = 0u64;
+        // SAFETY: the system call itself, unlike libc's function, writes one word there for these requests.
+        check(unsafe { libc::syscall(libc::SYS_ptrace, request, self.tid().0, addr, &raw mut word) })?;
+        Ok(word)
+    }
+
+    /// Writes a word (PTRACE_POKETEXT, PTRACE_POKEDATA, PTRACE_POKEUSER).
+    pub fn poke(&self, request: u32, addr: u64, word: u64) -> io::Result<()> {
+        if !matches!(request, libc::PTRACE_POKETEXT | libc::PTRACE_POKEDATA | libc::PTRACE_POKEUSER) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        // SAFETY: these requests access no memory of this process.
+        check(unsafe { libc::syscall(libc::SYS_ptrace, request, self.tid().0, addr, word) }).map(drop)
+    }
+
+    /// Reads what `request` reads, of [`bytes_read`]; the result of the call.
+    pub fn read(&self, request: u32, addr: u64, data: u64) -> io::Result<(Vec<u8>, i64)> {
+        let size = bytes_read(request, addr).ok_or_else(|| io::Error::from_raw_os_error(libc::EIO))?;
+        let mut buffer = vec![0u8; size];
+        let at = buffer.as_mut_ptr();
+        let tid = self.tid().0;
+        let result = if request == ARCH_PRCTL {
+            // SAFETY: the kernel writes one word to the buffer of eight bytes, or refuses a code that asks for no word.
+            unsafe { libc::syscall(libc::SYS_ptrace, request, tid, at, data) }
+        } else {
+            // SAFETY: the kernel writes at most as many bytes as `bytes_read` says.
+            unsafe { libc::syscall(libc::SYS_ptrace, request, tid, addr, at) }
+        };
+        Ok((buffer, check(result)?))
+    }
+
+    /// Writes what `request` writes: as many bytes as [`bytes_written`] says.
+    pub fn write(&self, request: u32, addr: u64, bytes: &[u8]) -> io::Result<()> {
+        if bytes_written(request, addr) != Some(bytes.len()) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        // SAFETY: the kernel reads as many bytes as the buffer has.
+        check(unsafe { libc::syscall(libc::SYS_ptrace, request, self.tid().0, addr, bytes.as_ptr()) })
+            .map(drop)
+    }
+
+    /// Reads or writes a register set (PTRACE_GETREGSET, PTRACE_SETREGSET); how many bytes of the buffer were used.
+    pub fn register_set(&self, request: u32, kind: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        if !matches!(request, libc::PTRACE_GETREGSET | libc::PTRACE_SETREGSET) {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        // SAFETY: `part` is exactly the buffer, and the kernel uses at most that.
+        check(unsafe { libc::syscall(libc::SYS_ptrace, request, self.tid().0, kind, &raw mut part) })?;
+        Ok(part.iov_len.min(buffer.len()))
+    }
+}
+
+/// Writes memory of a process, all or nothing is said to be written (process_vm_writev(2)).
+pub fn write_memory(tid: Tid, address: u64, bytes: &[u8]) -> io::Result<()> {
+    let address = arch::untagged(address);
+    let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let remote = libc::iovec { iov_base: address as *mut std::ffi::c_void, iov_len: bytes.len() };
+    // SAFETY: `local` is exactly the bytes, which are only read; the kernel checks the remote side.
+    let count = unsafe { libc::process_vm_writev(tid.0, &raw const local, 1, &raw const remote, 1, 0) };
+    if usize::try_from(count) == Ok(bytes.len()) {
+        return Ok(());
+    }
+    // Some containers forbid the call and not the file.
+    if count == -1 && matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) {
+        return File::options().write(true).open(format!("/proc/{tid}/mem"))?.write_all_at(bytes, address);
+    }
+    Err(io::Error::from_raw_os_error(libc::EFAULT))
+}
+
+/// Whether waitpid has something to report of a tracee: then it is not in the stop any more that was reported last.
+pub fn has_news(tid: Tid) -> bool {
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let peek = libc::WEXITED | libc::WSTOPPED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: the kernel writes one siginfo_t there.
+    let waited = unsafe { libc::waitid(libc::P_PID, tid.0.unsigned_abs(), info.as_mut_ptr(), peek) };
+    // SAFETY: all-zeroes is valid, and the kernel filled it if there is something.
+    let info = unsafe { info.assume_init() };
+    // It is zero where there is nothing.
+    waited == 0 && info.si_signo != 0
+}
+
+/// Sends `signal` to a thread (tgkill(2)).
+pub fn kill_thread(process: Tid, thread: Tid, signal: i32) -> io::Result<()> {
+    // SAFETY: tgkill takes integers only.
+    check(unsafe { libc::syscall(libc::SYS_tgkill, process.0, thread.0, signal) }).map(drop)
+}
