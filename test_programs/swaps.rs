@@ -4,7 +4,7 @@
 #[macro_use]
 mod scenario;
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, ptr, thread};
@@ -300,6 +300,85 @@ fn through() {
     });
 }
 
+/// Makes descriptor 100 that of a file, of a directory and, if it closes, of nothing in turn.
+fn exchange_for_a_file(closes: bool, is_enough: impl Fn() -> bool) {
+    let [file, directory] =
+        [c"open/file", c"shut"].map(|path| open_at(AT_FDCWD, path.as_ptr(), O_PATH | O_CLOEXEC));
+    while !is_enough() {
+        c!(dup2(file, 100));
+        c!(dup2(directory, 100));
+        if closes {
+            c!(close(100));
+            c!(dup2(directory, 100));
+        }
+    }
+}
+
+fn path_through(process: u32, name: &str) -> CString {
+    CString::new(format!("/proc/{process}/fd/100/{name}")).expect("it has no null")
+}
+
+/// A directory is made by a name that leads through a descriptor, which is seldom one of a directory.
+fn absent() {
+    let path = path_through(std::process::id(), "new");
+    let before = state();
+    let exchange = || exchange_for_a_file(true, || DONE.load(Ordering::Relaxed));
+    attempt_while(exchange, || {
+        c!(mkdir(path.as_ptr(), 0o755));
+        state() != before
+    });
+}
+
+/// A file is opened by a name that leads through such a descriptor of another process.
+fn another() {
+    let child = scenario::fork(|| {
+        // The reader may be ended.
+        c!(prctl(PR_SET_PDEATHSIG, SIGKILL));
+        exchange_for_a_file(false, || false);
+        0
+    });
+    let path = path_through(child.cast_unsigned(), "file");
+    HAS_OPENED.store(true, Ordering::Relaxed);
+    attempt(|| is_secret(open_at(AT_FDCWD, path.as_ptr(), O_RDONLY)));
+    c!(kill(child, SIGKILL));
+    c!(waitpid(child, ptr::null_mut(), 0));
+}
+
+/// The mode of a program is changed by the name that procfs has for it in a process that executes another one.
+fn programs() {
+    let child = scenario::fork(|| {
+        c!(prctl(PR_SET_PDEATHSIG, SIGKILL));
+        execute_in_turn(c"shut/swaps")
+    });
+    let path = CString::new(format!("/proc/{child}/exe")).expect("it has no null");
+    let before = mode_of(c"shut/swaps");
+    attempt(|| {
+        c!(chmod(path.as_ptr(), 0o711));
+        mode_of(c"shut/swaps") != before
+    });
+    c!(kill(child, SIGKILL));
+    c!(waitpid(child, ptr::null_mut(), 0));
+}
+
+/// What the other process of `programs` does: executes this program by one of two names, and that by the other one.
+fn turn() {
+    let current = std::fs::read_link("/proc/self/exe").expect("it has a program");
+    let is_shut = current.ends_with("shut/swaps");
+    scenario::end(execute_in_turn(if is_shut { c"open/swaps" } else { c"shut/swaps" }));
+}
+
+fn execute_in_turn(program: &CStr) -> c_int {
+    let arguments = [program.as_ptr(), c"turn".as_ptr(), ptr::null()];
+    c!(execv(program.as_ptr(), arguments.as_ptr()))
+}
+
+fn mode_of(path: &CStr) -> u32 {
+    // SAFETY: all-zeroes is a valid stat.
+    let mut stat: stat = unsafe { std::mem::zeroed() };
+    c!(lstat(path.as_ptr(), &raw mut stat));
+    stat.st_mode
+}
+
 /// Another process, which shares the table of descriptors, exchanges one.
 fn table() {
     c!(dup2(open_at(AT_FDCWD, c"open".as_ptr(), O_PATH | O_DIRECTORY), 100));
@@ -474,6 +553,10 @@ fn main() {
         ("exchanges", exchanges),
         ("descriptors", descriptors),
         ("through", through),
+        ("absent", absent),
+        ("another", another),
+        ("programs", programs),
+        ("turn", turn),
         ("table", table),
         ("directory", working_directory),
         ("execute", execute),

@@ -4,7 +4,7 @@ use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use crate::support::{Place, User, program};
+use crate::support::{Place, User, program, stdout};
 
 /// How long each is tried, in seconds.
 fn seconds(default: &str) -> String {
@@ -40,7 +40,7 @@ fn state(directory: &Path) -> Vec<String> {
 
 const RULES: [&str; 6] = ["--deny-read", "shut", "--deny-write", "shut", "--deny-exec", "shut"];
 
-const SCENARIOS: [&str; 21] = [
+const SCENARIOS: [&str; 22] = [
     "read",
     "how",
     "steal",
@@ -57,6 +57,7 @@ const SCENARIOS: [&str; 21] = [
     "exchanges",
     "descriptors",
     "through",
+    "absent",
     "table",
     "directory",
     "execute",
@@ -86,9 +87,38 @@ fn what_is_judged_is_what_is_used() {
     }
 }
 
+/// Whoever opens what somebody else exchanges at that moment may be ended.
+#[test]
+fn descriptor_of_another_process_leads_to_nothing_forbidden() {
+    for &user in User::all() {
+        let place = place(user);
+        let swaps = place.executable(&program("swaps"));
+        let script = format!("{} another {}; true", swaps.display(), seconds("1"));
+        let output = place.record_with(&[&["--enforce"], &RULES[..]].concat(), &script);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(["", "kept often\n"].contains(&said.as_str()), "{user:?} {output:?}");
+    }
+}
+
+#[test]
+fn program_of_another_process_is_no_name_to_change_by() {
+    for &user in User::all() {
+        let protected: &[&str] = &["--enforce", "--deny-write", "shut"];
+        for (rules, seconds, expected) in
+            [(&[][..], "20".to_owned(), "leaked\n"), (protected, seconds("1"), "kept often\n")]
+        {
+            let place = place(user);
+            let swaps = place.executable(&program("swaps"));
+            place.prepare(&format!("cp {0} open/swaps; cp {0} shut/swaps", swaps.display()));
+            let output = place.record_with(rules, &format!("{} programs {seconds}", swaps.display()));
+            assert_eq!(stdout(&output), expected, "{user:?} {output:?}");
+        }
+    }
+}
+
 #[test]
 fn all_that_protects_is_needed() {
-    for scenario in SCENARIOS {
+    for scenario in SCENARIOS.into_iter().chain(["another"]) {
         let place = place(User::Current);
         let output = place.program(program("swaps")).args([scenario, "20"]).output();
         let said = String::from_utf8_lossy(&output.unwrap().stdout).into_owned();

@@ -54,6 +54,9 @@ impl Recording {
         if located.iter().any(is_denied) {
             return Some(Errno(libc::EACCES));
         }
+        if let Some(errno) = located.iter().find_map(|(access, place)| self.leads_nowhere(access, place)) {
+            return Some(errno);
+        }
         let mut refusals = Refusals::new();
         // What is there now says nothing of where such a link will lead.
         let is_exchangeable = |(access, place): &Located<'_>| {
@@ -348,8 +351,39 @@ impl Recording {
         refusals.extend(rule.map(|rule| (RefusedSubject::Address { address, operation }, rule)));
     }
 
+    /// The error of a call whose path leads nowhere. It is not left to the kernel: a descriptor on the way may be exchanged,
+    /// or opened, by another thread or process.
+    fn leads_nowhere(&mut self, access: &Access, place: &Result<Resolved, Unseen>) -> Option<Errno> {
+        if ways_in_the_dark(access.effect).is_empty() {
+            return None;
+        }
+        let errno = match place {
+            Err(Unseen::Unresolved(Unresolved::NotADirectory(_))) => libc::ENOTDIR,
+            Err(Unseen::Unresolved(Unresolved::Loop(_))) => libc::ELOOP,
+            Err(Unseen::Unresolved(Unresolved::TooLong)) => libc::ENAMETOOLONG,
+            Ok(place) if place.stat.is_none() && self.would_be_in_procfs(&place.path) => libc::ENOENT,
+            Err(Unseen::Private(place))
+                if place.stat.is_none() && self.mounts.is_private_of(place.mount, "proc") =>
+            {
+                libc::ENOENT
+            }
+            _ => return None,
+        };
+        Some(Errno(errno))
+    }
+
+    /// Whether the directory of a path is in a procfs, or would be if it was there.
+    fn would_be_in_procfs(&mut self, path: &[u8]) -> bool {
+        let above = std::iter::successors(parent_of(path), |path| parent_of(path));
+        // What was not there may be there by now.
+        let mut above = above.filter_map(|path| Some((path, fs::lstat(path).ok()??)));
+        above.find(|(_, stat)| resolve::is_directory(stat)).is_some_and(|(path, stat)| {
+            self.byte_store.filesystems.is_pseudo(stat.st_dev, path) && resolve::is_in_procfs(path)
+        })
+    }
+
     /// The link on the way to a place that another thread or process could make lead elsewhere before the call is made:
-    /// a descriptor, or a working directory or root, in /proc. What is only opened is looked at again afterwards.
+    /// a descriptor, mapping, working directory, root or program in /proc. What is only opened is looked at again afterwards.
     fn exchangeable_link<'p>(
         &self,
         caller: Caller,
@@ -369,7 +403,8 @@ impl Recording {
         let link = place.crossed.iter().find(|link| {
             let Some(process) = parent_of(&link.path) else { return false };
             let name = &link.path[process.len()..];
-            let is_exchanged = process.ends_with(b"/fd") || [&b"/cwd"[..], b"/root"].contains(&name);
+            let is_exchanged = [&b"/fd"[..], b"/map_files"].iter().any(|links| process.ends_with(links))
+                || [&b"/cwd"[..], b"/root", b"/exe"].contains(&name);
             let is_own = own.iter().any(|own| link.path.starts_with(own.as_bytes()));
             is_exchanged && (shares || !is_own) && resolve::is_in_procfs(process)
         })?;
