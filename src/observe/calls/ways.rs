@@ -107,7 +107,13 @@ pub fn fails_anyway(located: &[Located<'_>]) -> bool {
         let is_same = |other: &FileStat| (other.st_dev, other.st_ino) == (stat.st_dev, stat.st_ino);
         let fails = match to.effect {
             Effect::HardLinkTo => is_directory,
-            Effect::RenameTo { exchange: false, .. } => target.stat.as_ref().is_some_and(is_another_type),
+            Effect::RenameTo { exchange: false, .. } => {
+                target.stat.as_ref().is_some_and(is_another_type)
+                    || target.must_be_directory && !is_directory
+                    || is_directory
+                        && target.path != source.path
+                        && resolve::is_below(&target.path, &source.path)
+            }
             _ => false,
         };
         // Of two names of one file, rename(2) changes none.
@@ -139,7 +145,8 @@ fn finds_the_wrong_thing(effect: Effect, place: &Resolved) -> bool {
     let Some(stat) = &place.stat else {
         let makes = match effect {
             Effect::Open(open) => open.create && !place.must_be_directory,
-            Effect::MakeDirectory | Effect::MakeNode | Effect::MakeSymlink | Effect::HardLinkTo => true,
+            Effect::MakeNode | Effect::MakeSymlink | Effect::HardLinkTo => !place.must_be_directory,
+            Effect::MakeDirectory => true,
             Effect::RenameTo { exchange, .. } => !exchange,
             _ => false,
         };
@@ -151,10 +158,13 @@ fn finds_the_wrong_thing(effect: Effect, place: &Resolved) -> bool {
         return !makes || !has_parent || place.leads_nowhere;
     };
     let is_directory = resolve::is_directory(stat);
+    if place.must_be_directory && !is_directory {
+        return true;
+    }
     match effect {
         Effect::Open(open) => {
             open.exclusive
-                || (open.directory || place.must_be_directory) && !is_directory
+                || open.directory && !is_directory
                 || resolve::is_symlink(stat)
                 || stat.st_mode & libc::S_IFMT == libc::S_IFSOCK
                 || is_directory && !open.is_read_only() && !open.temporary
@@ -164,7 +174,7 @@ fn finds_the_wrong_thing(effect: Effect, place: &Resolved) -> bool {
         Effect::RenameTo { exchange: false, .. } => is_directory && !is_empty(),
         Effect::Remove => is_directory,
         Effect::RemoveDirectory => !is_directory || !is_empty(),
-        Effect::Truncate => is_directory,
+        Effect::Truncate => !resolve::is_regular(stat),
         Effect::ChangeDirectory | Effect::ChangeRoot => !is_directory,
         Effect::Execute => !resolve::is_regular(stat),
         _ => false,
