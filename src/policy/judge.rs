@@ -83,6 +83,15 @@ pub enum FindingSubject {
 }
 
 impl FindingSubject {
+    /// Adds the operations of another one on the same path.
+    fn add_operations(&mut self, other: &FindingSubject) {
+        if let FindingSubject::Path { operations, .. } = self
+            && let FindingSubject::Path { operations: others, .. } = other
+        {
+            *operations = operations.union(*others);
+        }
+    }
+
     /// Its path, if it has one.
     pub fn path(&self) -> Option<&[u8]> {
         match self {
@@ -171,12 +180,14 @@ fn judge_all(snapshot: &Snapshot, policy: &CompiledPolicy, live: &dyn Files) -> 
         let path = finding.subject.path().unwrap_or_default().to_vec();
         let known = by_path.entry((path, is_beneath)).or_default();
         // What a record tells, a list of what was left out may tell again.
-        if !known.iter().any(|known| known.word == finding.word) {
-            known.push(finding);
+        match known.iter_mut().find(|known| known.word == finding.word) {
+            Some(known) => known.subject.add_operations(&finding.subject),
+            None => known.push(finding),
         }
     };
     let names = FileNames::of(snapshot.files(), &policy.named);
     let changed_through = changed_through(snapshot.files());
+    let linked = linked(snapshot.files());
     let mut unknown = gaps(header);
     for record in snapshot.records() {
         let through = changed_through.get(record.path.as_slice());
@@ -190,6 +201,13 @@ fn judge_all(snapshot: &Snapshot, policy: &CompiledPolicy, live: &dyn Files) -> 
         {
             let through = through.filter(|_| !std::ptr::eq(by, record)).map(|other| other.path.clone());
             add(finding_of(record, word, text, operations, through, by));
+        }
+        if let Some(link) = linked.get(record.path.as_slice())
+            && let Some((name, word, text)) = forbids_linking(record, policy, &names)
+        {
+            let by = link.processes.clone();
+            let finding = by_name(name, word, Some(text), Operation::Metadata.into(), record);
+            add(Finding { processes: by, ..finding });
         }
         for (name, operations, (word, text)) in forbidden_reads(record, policy, &names, live) {
             add(by_name(name, word, text, operations, record));
@@ -249,6 +267,26 @@ fn judge_all(snapshot: &Snapshot, policy: &CompiledPolicy, live: &dyn Files) -> 
 /// Why a path may not be changed. By its name alone: what is changed may be a private key.
 fn forbids_writing(policy: &CompiledPolicy, path: &[u8]) -> Option<Forbidden> {
     policy.decide(PathUseKind::Write, path, &|sign| sign != ContentSign::Key).forbidden()
+}
+
+/// The name by which a file may not get another one, and the rule: a rule that denies changes means the inode, and a later
+/// command would not know that the new name is one of it.
+fn forbids_linking<'a>(
+    record: &'a FileRecord,
+    policy: &CompiledPolicy,
+    names: &FileNames<'a>,
+) -> Option<(&'a [u8], RuleWord, Vec<u8>)> {
+    let others = names.others(&record.path).map(|(name, _)| name);
+    std::iter::once(record.path.as_slice()).chain(others).find_map(|name| {
+        let (word, text) = forbids_writing(policy, name)?;
+        Some((name, word, text?))
+    })
+}
+
+/// The records of the names that files got by hard links, by a name that each had.
+fn linked(files: &[FileRecord]) -> HashMap<&[u8], &FileRecord> {
+    let links = files.iter().flat_map(|record| record.linked_from.iter().map(move |from| (&**from, record)));
+    links.collect()
 }
 
 /// The word of a rule, and the rule that denies.

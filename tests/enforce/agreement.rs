@@ -69,6 +69,7 @@ fn one_call_is_refused_where_check_finds_it() {
         "exec mkfifo in/p",
         "exec ls ../outside",
         "exec mv in/c.key in/d",
+        "exec ln in/c.key in/d",
     ] {
         let recorded = place();
         recorded.record_any(script);
