@@ -11,6 +11,9 @@ use super::ptrace::{OPTIONS, Stopped};
 
 /// PTRACE_ARCH_PRCTL of x86_64: no other architecture has a request of this number.
 pub const ARCH_PRCTL: u32 = 30;
+/// What it may ask for here (arch_prctl(2)).
+const ARCH_GET_FS: u64 = 0x1003;
+const ARCH_GET_GS: u64 = 0x1004;
 /// PTRACE_GET_RSEQ_CONFIGURATION.
 const GET_RSEQ_CONFIGURATION: u32 = 0x420f;
 /// The size of the kernel's signal set.
@@ -66,12 +69,17 @@ impl Stopped {
 
     /// Reads what `request` reads, of [`bytes_read`]; the result of the call.
     pub fn read(&self, request: u32, addr: u64, data: u64) -> io::Result<(Vec<u8>, i64)> {
-        let size = bytes_read(request, addr).ok_or_else(|| io::Error::from_raw_os_error(libc::EIO))?;
+        let refused = || io::Error::from_raw_os_error(libc::EIO);
+        let size = bytes_read(request, addr).ok_or_else(refused)?;
+        // Others would take the address of the buffer for a value.
+        if request == ARCH_PRCTL && !matches!(data, ARCH_GET_FS | ARCH_GET_GS) {
+            return Err(refused());
+        }
         let mut buffer = vec![0u8; size];
         let at = buffer.as_mut_ptr();
         let tid = self.tid().0;
         let result = if request == ARCH_PRCTL {
-            // SAFETY: the kernel writes one word to the buffer of eight bytes, or refuses a code that asks for no word.
+            // SAFETY: the kernel writes one word to the buffer of eight bytes.
             unsafe { libc::syscall(libc::SYS_ptrace, request, tid, at, data) }
         } else {
             // SAFETY: the kernel writes at most as many bytes as `bytes_read` says.
