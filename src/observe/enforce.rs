@@ -7,7 +7,9 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use foldhash::fast::RandomState;
 
 use super::keyless::KeylessFiles;
 use super::ledger::ids::ProcessId;
@@ -34,6 +36,18 @@ pub struct EnforcedRules {
     pub can_pin: bool,
     /// What the manifest says of them.
     pub manifest: Enforcement,
+    /// The names of files that the tree has renamed, linked or unlinked; the steps of a session share them.
+    pub names: KnownNames,
+}
+
+/// The names of files that have, or had, several. Clones are the same names.
+#[derive(Debug, Clone, Default)]
+pub struct KnownNames(Arc<Mutex<HashMap<Identity, Vec<FileName>, RandomState>>>);
+
+impl KnownNames {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Identity, Vec<FileName>, RandomState>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What tells a file from others, while it exists.
@@ -86,11 +100,9 @@ struct KnownContent {
 #[derive(Debug)]
 pub struct Enforcer {
     rules: Arc<EnforcedRules>,
-    /// The names of files that have, or had, several.
-    names: HashMap<Identity, Vec<FileName>, foldhash::fast::RandomState>,
     /// The files that rules name, by what was there when they were read.
-    named: HashMap<Identity, Vec<Vec<u8>>, foldhash::fast::RandomState>,
-    keys: HashMap<Identity, KnownContent, foldhash::fast::RandomState>,
+    named: HashMap<Identity, Vec<Vec<u8>>, RandomState>,
+    keys: HashMap<Identity, KnownContent, RandomState>,
     keyless: KeylessFiles,
     refused: Vec<RefusedUse>,
     index: HashMap<(RefusedSubject, String, u32), usize>,
@@ -114,10 +126,9 @@ impl Enforcer {
                 named.entry((stat.st_dev, stat.st_ino)).or_default().push(path.clone());
             }
         }
-        let (names, keys, refused, index) =
-            (HashMap::default(), HashMap::default(), Vec::new(), HashMap::default());
+        let (keys, refused, index) = (HashMap::default(), Vec::new(), HashMap::default());
         let table = rules.keyless.as_deref().map(|path| PathBuf::from(OsStr::from_bytes(path)));
-        Enforcer { rules, names, named, keys, keyless: KeylessFiles::at(table), refused, index }
+        Enforcer { rules, named, keys, keyless: KeylessFiles::at(table), refused, index }
     }
 
     /// Whether there are rules about a kind of use.
@@ -137,7 +148,8 @@ impl Enforcer {
 
     /// Notes a name of a file.
     pub fn learn(&mut self, stat: &FileStat, path: &[u8], is_from_before: bool) {
-        let names = self.names.entry((stat.st_dev, stat.st_ino)).or_default();
+        let mut known = self.rules.names.lock();
+        let names = known.entry((stat.st_dev, stat.st_ino)).or_default();
         match names.iter_mut().find(|name| name.path == path) {
             Some(name) => name.is_from_before |= is_from_before,
             None => names.push(FileName { path: path.to_vec(), is_from_before }),
@@ -147,7 +159,7 @@ impl Enforcer {
     /// Forgets the file that had the number which a new one has now.
     pub fn forget(&mut self, stat: &FileStat) {
         let identity = (stat.st_dev, stat.st_ino);
-        self.names.remove(&identity);
+        self.rules.names.lock().remove(&identity);
         self.named.remove(&identity);
         self.keys.remove(&identity);
     }
@@ -248,7 +260,7 @@ impl Enforcer {
     fn other_names(&self, path: &[u8], stat: Option<&FileStat>) -> Vec<FileName> {
         let Some(stat) = stat.filter(|stat| has_names(stat)) else { return Vec::new() };
         let identity = (stat.st_dev, stat.st_ino);
-        let mut names: Vec<FileName> = self.names.get(&identity).cloned().unwrap_or_default();
+        let mut names: Vec<FileName> = self.rules.names.lock().get(&identity).cloned().unwrap_or_default();
         // Who has renamed it is known; a file with one name may have got the number of another one.
         let named = self.named.get(&identity).filter(|_| stat.st_nlink > 1).into_iter().flatten();
         names.extend(named.map(|path| FileName { path: path.clone(), is_from_before: true }));
@@ -296,7 +308,7 @@ pub fn is_process_memory(path: &[u8]) -> bool {
 
 /// What is asked of the content of a file that is about to be read.
 struct Keys<'a> {
-    known: &'a mut HashMap<Identity, KnownContent, foldhash::fast::RandomState>,
+    known: &'a mut HashMap<Identity, KnownContent, RandomState>,
     keyless: &'a KeylessFiles,
     path: &'a [u8],
     stat: Option<&'a FileStat>,

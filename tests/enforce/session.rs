@@ -103,3 +103,17 @@ fn a_session_takes_rules_only_to_enforce_them() {
     let output = place.command().args(["session", "--deny-read", "x", "cat", "x"]).output().unwrap();
     assert!(output.status.code() == Some(1) && output.stdout.is_empty(), "{output:?}");
 }
+
+#[test]
+fn names_that_an_earlier_step_changed_are_known_to_the_next() {
+    for user in User::all() {
+        let place = Place::of(*user);
+        place.prepare("mkdir d; for f in a.key b.key d/f; do echo top > $f; done");
+        let program = "sh -c 'ln a.key x; mv b.key y; ln d/f z; echo linked'; for f in x y z; do sh -c \"cat $f\"; done";
+        let mut command = place.command();
+        command.args(["session", "--name", "s", "--enforce", "--deny-read", "*.key", "--deny-read", "./d"]);
+        let output = command.args(["bash", "-c", program]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "linked\n", "{user:?}");
+        assert_eq!(stderr(&output).matches("Permission denied").count(), 3, "{user:?} {output:?}");
+    }
+}

@@ -22,7 +22,7 @@ use crate::library::log::working_tree;
 use crate::library::session::session;
 use crate::library::{self, ID_LENGTH, Library, Place, is_id};
 use crate::observe::PROGRAMS;
-use crate::observe::enforce::EnforcedRules;
+use crate::observe::enforce::{EnforcedRules, KnownNames};
 use crate::observe::inherited::Inherited;
 use crate::observe::policy::ignore::{Environment, Ignore};
 use crate::policy::{Bounds, CompiledPolicy, PathUseKind, PolicyPlaces};
@@ -232,6 +232,7 @@ fn enforced_rules(
         keyless: None,
         can_pin,
         manifest: Enforcement { mode, rules: rules.lines(), landlock, limits },
+        names: KnownNames::default(),
     })
 }
 
