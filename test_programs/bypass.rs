@@ -298,6 +298,28 @@ fn traces() {
     scenario::end(7);
 }
 
+/// Has threads that make system calls, of which one executes this program again, as often as is named.
+fn executes_in_threads() {
+    let Some(left) = argument(2).parse::<u32>().unwrap().checked_sub(1) else { return };
+    for _ in 0..3 {
+        std::thread::spawn(|| {
+            loop {
+                let _ = std::fs::rename("own", "own2");
+                let _ = std::fs::rename("own2", "own");
+            }
+        });
+    }
+    std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_micros(200));
+        use std::os::unix::process::CommandExt as _;
+        let words = ["executes_in_threads", &left.to_string()];
+        panic!("{}", std::process::Command::new("/proc/self/exe").args(words).exec());
+    });
+    loop {
+        let _ = std::fs::metadata("own");
+    }
+}
+
 /// Prints when it is interrupted, and continues to read.
 fn catches() {
     extern "C" fn caught(_: c_int, _: *mut siginfo_t, _: *mut c_void) {
@@ -351,6 +373,7 @@ fn main() {
         ("catches", catches),
         ("fails_to_trace", fails_to_trace),
         ("traces", traces),
+        ("executes_in_threads", executes_in_threads),
         ("many", many),
         ("receive", receive),
         ("take", take),

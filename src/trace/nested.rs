@@ -456,8 +456,19 @@ impl Nested {
                 self.detach(process, None);
             }
         }
-        for (_, tracee) in lost {
-            self.prune(tracee.tracer);
+        // The other threads count as ended; but of the leader, whose number lives on, nothing is told.
+        for (tid, Tracee { tracer, thread, .. }) in lost {
+            if tid != process {
+                self.tell(Event {
+                    tracee: tid,
+                    tracer,
+                    thread,
+                    status: 0,
+                    has_ended: true,
+                    user: user_of(process),
+                });
+            }
+            self.prune(tracer);
         }
     }
 

@@ -179,6 +179,32 @@ signal.pause()\" 2> said; echo $?";
 }
 
 #[test]
+fn strace_sees_the_end_of_all_threads_at_an_execve() {
+    if !has("strace") {
+        return;
+    }
+    for user in User::all() {
+        for mechanism in MECHANISMS {
+            for _ in 0..3 {
+                let place = Place::of(*user);
+                let program = place.executable(&program("bypass"));
+                place.prepare("echo own > own; chmod 777 .");
+                let mut command = place.recorder(mechanism);
+                command.args(["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=none"]).arg(program);
+                let output = command.args(["executes_in_threads", "8"]).output().unwrap();
+                // Of a thread of whose end it was not told, it says that there is no such child.
+                assert_eq!(
+                    (output.status.code(), stderr(&output)),
+                    (Some(0), String::new()),
+                    "{mechanism} {user:?}"
+                );
+                assert_eq!(lost(&place.snapshot()), [], "{mechanism} {user:?}");
+            }
+        }
+    }
+}
+
+#[test]
 fn strace_can_change_results_and_calls_are_recorded_as_made() {
     if !has("strace") {
         return;

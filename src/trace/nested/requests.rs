@@ -59,6 +59,11 @@ impl Nested {
             return Err(libc::ESRCH);
         }
         let held = tracee.held.as_ref().ok_or(libc::ESRCH)?;
+        // It means the thread that had this number until another one of its process has executed a program.
+        if held.stop == Stop::Exec && self.events.iter().any(|event| event.tracee == tid && !event.has_ended)
+        {
+            return Err(libc::ESRCH);
+        }
         let is_signal = |data: u64| i32::try_from(data).is_ok_and(|signal| (0..=64).contains(&signal));
         match request {
             libc::PTRACE_CONT | libc::PTRACE_SYSCALL | libc::PTRACE_SINGLESTEP | libc::PTRACE_DETACH
