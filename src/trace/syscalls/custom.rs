@@ -61,9 +61,10 @@ fn clone_flags(flags: u32, clone3: bool) -> Option<Special> {
 }
 
 /// The ioctls that change the metadata of a file, through a read-only descriptor too: FS_IOC_SETFLAGS, its
-/// 32-bit form, FS_IOC_SETVERSION, EXT4_IOC_SETVERSION_OLD, FS_IOC_FSSETXATTR, FAT_IOCTL_SET_ATTRIBUTES.
-const METADATA_IOCTLS: [u32; 6] =
-    [0x4008_6602, 0x4004_6602, 0x4008_7602, 0x4008_6604, 0x401c_5820, 0x4004_7211];
+/// 32-bit form, FS_IOC_SETVERSION, EXT4_IOC_SETVERSION_OLD, FS_IOC_FSSETXATTR, FAT_IOCTL_SET_ATTRIBUTES,
+/// FS_IOC_ENABLE_VERITY, FS_IOC_SET_ENCRYPTION_POLICY.
+const METADATA_IOCTLS: [u32; 8] =
+    [0x4008_6602, 0x4004_6602, 0x4008_7602, 0x4008_6604, 0x401c_5820, 0x4004_7211, 0x4080_6685, 0x800c_6613];
 
 /// The ioctls that tell inode flags: FS_IOC_GETFLAGS, its 32-bit form, FS_IOC_FSGETXATTR.
 const FLAG_IOCTLS: [u32; 3] = [0x8008_6601, 0x8004_6601, 0x801c_581f];
@@ -85,18 +86,26 @@ const OPEN_BY_HANDLE: u32 = 0xc038_586b;
 const UNJUDGEABLE: [u32; 3] = [0x5412, 0x541c, 0xaa00];
 
 pub(super) const IOCTLS: &[Condition] = &{
-    let mut conditions = [Condition::Is { arg: 1, value: OPEN_BY_HANDLE }; 22];
-    let mut at = 0;
-    while at < conditions.len() - 1 {
-        let value = match at {
-            0..6 => METADATA_IOCTLS[at],
-            6..13 => COUNTED_IOCTLS[at - 6],
-            13..16 => FLAG_IOCTLS[at - 13],
-            16..18 => EXTENT_IOCTLS[at - 16],
-            _ => UNJUDGEABLE[at - 18],
-        };
-        conditions[at] = Condition::Is { arg: 1, value };
-        at += 1;
+    const KINDS: [&[u32]; 6] =
+        [&METADATA_IOCTLS, &COUNTED_IOCTLS, &FLAG_IOCTLS, &EXTENT_IOCTLS, &UNJUDGEABLE, &[OPEN_BY_HANDLE]];
+    const COUNT: usize = {
+        let (mut count, mut kind) = (0, 0);
+        while kind < KINDS.len() {
+            count += KINDS[kind].len();
+            kind += 1;
+        }
+        count
+    };
+    let mut conditions = [Condition::Is { arg: 1, value: 0 }; COUNT];
+    let (mut at, mut kind) = (0, 0);
+    while kind < KINDS.len() {
+        let mut one = 0;
+        while one < KINDS[kind].len() {
+            conditions[at] = Condition::Is { arg: 1, value: KINDS[kind][one] };
+            at += 1;
+            one += 1;
+        }
+        kind += 1;
     }
     conditions
 };

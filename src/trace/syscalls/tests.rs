@@ -579,6 +579,7 @@ fn calls_by_descriptor_change_its_file() {
     assert_eq!(call("ioctl").int(3).word(0x4008_6602).accesses(), [fd(3, Effect::Metadata)]);
     assert_eq!(call("ioctl").int(3).word(0x4008_6604).accesses(), [fd(3, Effect::Metadata)]);
     assert_eq!(call("ioctl").int(3).word(0x401c_5820).accesses(), [fd(3, Effect::Metadata)]);
+    assert_eq!(call("ioctl").int(3).word(0x4080_6685).accesses(), [fd(3, Effect::Metadata)]);
     assert_eq!(call("ioctl").int(3).word(0x5000_940e).special(), Some(Special::Unmodelled));
     assert_eq!(call("ioctl").int(3).word(0x5413).decode(), DecodedSyscall::default(), "TIOCGWINSZ");
 }
