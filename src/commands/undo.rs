@@ -363,8 +363,28 @@ impl Recordings {
     fn net(&self, chosen: &[&Entry], options: &UndoOptions, console: &mut Console) -> anyhow::Result<Net> {
         let ids: Vec<&str> = chosen.iter().map(|entry| entry.id.as_str()).collect();
         let mut net = open_net_of(&ids, &self.library, &self.undone, console)?;
+        let linked = self.with_links(chosen);
+        if !net.breaks.is_empty() && linked.len() > ids.len() {
+            let whole = open_net_of(&linked, &self.library, &self.undone, console)?;
+            net = if whole.breaks.is_empty() { whole } else { net };
+        }
         provide(&mut net.snapshot, &options.extent.provide, Side::Before)?;
         Ok(net)
+    }
+
+    /// These recordings, and those of their sessions of which no change was left: what they made, another one
+    /// that ran at the same time has found and removed.
+    fn with_links(&self, chosen: &[&Entry]) -> Vec<&str> {
+        let is_chosen = |entry: &Entry| chosen.iter().any(|one| one.id == entry.id);
+        let is_link = |entry: &Entry| {
+            !entry.changes.any()
+                && !entry.imported
+                && matches!(entry.state, EntryState::Ended | EntryState::Killed)
+                && entry.session.is_some()
+                && chosen.iter().any(|one| one.session == entry.session)
+        };
+        let linked = self.entries.iter().filter(|entry| is_chosen(entry) || is_link(entry));
+        linked.map(|entry| entry.id.as_str()).collect()
     }
 
     /// Those of these recordings that changed one of the selected paths: the others are not marked as undone.
