@@ -116,12 +116,12 @@ pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Perform
         chosen = history.with_later(chosen);
     }
     history.permit(&chosen, &args.options.access)?;
-    let mut net = history.net(&chosen, &args.options, console)?;
-    let (selection, unchanged) = select(&net, &paths)?;
+    let mut joined = history.joined(&chosen, &args.options, console)?;
+    let (selection, unchanged) = select(&joined.net, &paths)?;
     let changing = history.that_changed(&chosen, &selection);
     if !changing.is_empty() && changing.len() < chosen.len() {
         chosen = changing;
-        net = history.net(&chosen, &args.options, console)?;
+        joined = history.joined(&chosen, &args.options, console)?;
     }
     let ids: Vec<&str> = chosen.iter().map(|entry| entry.id.as_str()).collect();
     if let Some(unknown) = unknown.filter(|_| unchanged.first() == paths.first()) {
@@ -138,7 +138,7 @@ pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Perform
         );
         return Ok(None);
     }
-    let performed = history.undo(&chosen, &net, selection, &args.options, args.interactive, console)?;
+    let performed = history.undo(&chosen, &joined, selection, &args.options, args.interactive, console)?;
     console.say_list(
         format_args!("{} did not change these, which are left as they are:", ids.join(" ")),
         unchanged.iter(),
@@ -176,6 +176,13 @@ pub fn redo(args: &Redo, console: &mut Console) -> anyhow::Result<Option<Perform
     history.redo(&undone, &args.options, console)
 }
 
+/// Recordings as one.
+struct Joined<'a> {
+    net: Net,
+    /// The recordings that it is made of, the oldest first: those that are undone, and silent steps.
+    of: Vec<&'a Entry>,
+}
+
 /// The recordings of a library, and which of them are undone.
 struct Recordings {
     library: Library,
@@ -210,8 +217,12 @@ impl Recordings {
 
     /// Whether a recording can be undone, and that would change something.
     fn is_candidate(&self, entry: &Entry) -> bool {
-        entry.changes.any()
-            && !entry.imported
+        entry.changes.any() && self.can_be_undone(entry)
+    }
+
+    /// Whether a recording can be undone, if it has changed anything.
+    fn can_be_undone(&self, entry: &Entry) -> bool {
+        !entry.imported
             && matches!(entry.state, EntryState::Ended | EntryState::Killed)
             && self.undone.get(&entry.id).is_none()
     }
@@ -360,31 +371,48 @@ impl Recordings {
     }
 
     /// These recordings as one, without the paths that are undone already.
-    fn net(&self, chosen: &[&Entry], options: &UndoOptions, console: &mut Console) -> anyhow::Result<Net> {
-        let ids: Vec<&str> = chosen.iter().map(|entry| entry.id.as_str()).collect();
-        let mut net = open_net_of(&ids, &self.library, &self.undone, console)?;
-        let linked = self.with_links(chosen);
-        if !net.breaks.is_empty() && linked.len() > ids.len() {
-            let whole = open_net_of(&linked, &self.library, &self.undone, console)?;
-            net = if whole.breaks.is_empty() { whole } else { net };
+    fn joined<'a>(
+        &'a self,
+        chosen: &[&'a Entry],
+        options: &UndoOptions,
+        console: &mut Console,
+    ) -> anyhow::Result<Joined<'a>> {
+        let mut of = chosen.to_vec();
+        let mut join = |of: &[&Entry]| {
+            let ids: Vec<&str> = of.iter().map(|entry| entry.id.as_str()).collect();
+            open_net_of(&ids, &self.library, &self.undone, console)
+        };
+        let mut net = join(&of)?;
+        let silent = self.silent_steps(chosen, &net.snapshot);
+        if !silent.is_empty() {
+            let is_part = |entry: &&Entry| [chosen, &silent].concat().iter().any(|part| part.id == entry.id);
+            of = self.entries.iter().filter(is_part).collect();
+            net = join(&of)?;
         }
         provide(&mut net.snapshot, &options.extent.provide, Side::Before)?;
-        Ok(net)
+        Ok(Joined { net, of })
     }
 
-    /// These recordings, and those of their sessions of which no change was left: what they made, another one
-    /// that ran at the same time has found and removed.
-    fn with_links(&self, chosen: &[&Entry]) -> Vec<&str> {
-        let is_chosen = |entry: &Entry| chosen.iter().any(|one| one.id == entry.id);
-        let is_link = |entry: &Entry| {
-            !entry.changes.any()
-                && !entry.imported
-                && matches!(entry.state, EntryState::Ended | EntryState::Killed)
-                && entry.session.is_some()
-                && chosen.iter().any(|one| one.session == entry.session)
+    /// The steps of the same sessions that left no change, and meanwhile changed what these have changed at the same time:
+    /// these may have found what such a step made, and lost it to that.
+    fn silent_steps<'a>(&'a self, chosen: &[&Entry], net: &Snapshot) -> Vec<&'a Entry> {
+        let is_timed = |record: &&FileRecord| record.changed_between_us.is_some();
+        let paths: HashSet<&[u8]> =
+            net.files().iter().filter(is_timed).map(|record| record.path.as_slice()).collect();
+        if paths.is_empty() {
+            return Vec::new();
+        }
+        let is_silent = |entry: &&Entry| {
+            entry.step.is_some()
+                && !entry.changes.any()
+                && self.can_be_undone(entry)
+                && chosen.iter().any(|one| one.session == entry.session && ran_at_once(one, entry))
         };
-        let linked = self.entries.iter().filter(|entry| is_chosen(entry) || is_link(entry));
-        linked.map(|entry| entry.id.as_str()).collect()
+        let has_changed_one = |entry: &&Entry| {
+            let Ok(snapshot) = Snapshot::open(&self.library.directory_of(&entry.id)) else { return false };
+            snapshot.files().iter().filter(is_timed).any(|record| paths.contains(record.path.as_slice()))
+        };
+        self.entries.iter().filter(is_silent).filter(has_changed_one).collect()
     }
 
     /// Those of these recordings that changed one of the selected paths: the others are not marked as undone.
@@ -404,12 +432,13 @@ impl Recordings {
     fn undo(
         &self,
         chosen: &[&Entry],
-        net: &Net,
+        joined: &Joined<'_>,
         selection: Selection,
         options: &UndoOptions,
         is_interactive: bool,
         console: &mut Console,
     ) -> anyhow::Result<Option<Performed>> {
+        let Joined { net, of } = joined;
         let Net { snapshot, breaks, .. } = net;
         introduce("undo", chosen, options, console)?;
         let ids: Vec<&str> = chosen.iter().map(|entry| entry.id.as_str()).collect();
@@ -419,9 +448,8 @@ impl Recordings {
         };
         let later = || self.entries.iter().filter(is_later);
         let mut conflicts = self.changed_by_other_names(snapshot, later(), &options.access);
-        conflicts.extend(
-            breaks.iter().map(|one| (one.path.clone(), self.reason_of(one, chosen, &options.access))),
-        );
+        conflicts
+            .extend(breaks.iter().map(|one| (one.path.clone(), self.reason_of(one, of, &options.access))));
         let known_links = known_links(snapshot, &self.library, &options.access);
         let changed_later = |paths: &HashSet<&[u8]>| self.changed_later(chosen, paths, &options.access);
         let put = Put {
@@ -441,8 +469,8 @@ impl Recordings {
                     let selection = with_tied(net, paths);
                     let changing = self.that_changed(chosen, &selection);
                     if changing.len() < chosen.len() {
-                        let net = self.net(&changing, options, console)?;
-                        return self.undo(&changing, &net, selection, options, false, console);
+                        let joined = self.joined(&changing, options, console)?;
+                        return self.undo(&changing, &joined, selection, options, false, console);
                     }
                     Some(selection)
                 }
@@ -629,8 +657,8 @@ impl Recordings {
     }
 
     /// Who has changed a path between two recordings.
-    fn reason_of(&self, broken: &ChainBreak, chosen: &[&Entry], access: &SessionAccess) -> String {
-        let (older, newer) = (chosen[broken.older], chosen[broken.newer]);
+    fn reason_of(&self, broken: &ChainBreak, of: &[&Entry], access: &SessionAccess) -> String {
+        let (older, newer) = (of[broken.older], of[broken.newer]);
         let between = |entry: &&Entry| {
             entry.time >= older.time
                 && entry.time <= newer.time
@@ -658,6 +686,14 @@ pub fn take_back(rescue: &Snapshot) -> anyhow::Result<RestoreOutcome> {
     let request =
         RestoreRequest { is_whole: true, ..RestoreRequest::new(Side::Before, &policy, &choice, &command) };
     Ok(run::run(rescue, &request, &RestoreBar::default())?)
+}
+
+/// Whether two commands ran at the same time, as far as is known.
+fn ran_at_once(one: &Entry, other: &Entry) -> bool {
+    let began_before_end = |one: &Entry, other: &Entry| {
+        other.finished.as_ref().is_none_or(|finished| one.time.as_str() <= finished.as_str())
+    };
+    began_before_end(one, other) && began_before_end(other, one)
 }
 
 fn nothing(what: &str, console: &mut Console) -> Option<Performed> {

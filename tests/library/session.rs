@@ -873,6 +873,9 @@ fn files_that_come_and_go_meanwhile_are_undone_at_once() {
     let g = [("g", "00\n")];
     let made = &[(0, "rm g"), (1, "echo 4 > h"), (1, "echo 17 > g"), (0, "mv -T h g"), (1, "rm g")];
     in_turns(&g, made);
+    // One leaves no change, and what it had made in between the other has found.
+    in_turns(&[], &[(1, "echo 2 > f"), (2, "echo 3 >> f"), (1, "rm f")]);
+    in_turns(&[], &[(1, "echo 2 > f"), (2, "echo 3 >> f"), (3, "echo 4 >> f"), (1, "rm f")]);
     // What one has only read, the other writes to.
     in_turns(&g, &[(1, "cat g"), (2, "echo 4 >> g"), (1, "echo 5 >> g")]);
     in_turns(&g, &[(1, "cp g h"), (2, "echo 4 >> g"), (1, "echo 5 >> g")]);
