@@ -4,7 +4,7 @@
 //! - [`filter`]: the seccomp program that the table determines. Pure.
 //! - `foreign_filter`: filters that the tree installs itself.
 //! - `nested`: tracers inside of the tree, for which this stands in for the kernel.
-//! - `nested_tracers`: processes of the tree that try to trace others and may not.
+//! - `refused_tracers`: processes of the tree that try to trace others and may not.
 //! - `pins`: arguments that the tree can't change while a call is judged.
 //! - [`memory`]: reading strings and structures from a tracee.
 //! - [`asks`]: calls that ask for what no path tells; they matter only where a recording may be recalled. Pure.
@@ -33,6 +33,7 @@ pub mod notifications;
 pub mod observer;
 pub mod proc_status;
 pub mod question;
+mod refused_tracers;
 pub mod seqpacket;
 pub mod shared;
 pub mod sys;
@@ -44,7 +45,6 @@ pub mod wait_status;
 mod error;
 mod foreign_filter;
 mod nested;
-mod nested_tracers;
 mod pins;
 mod postponed;
 mod signal_delivery;

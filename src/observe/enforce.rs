@@ -36,11 +36,11 @@ pub struct EnforcedRules {
     pub can_pin: bool,
     /// What the manifest says of them.
     pub manifest: Enforcement,
-    /// The names of files that the tree has renamed, linked or unlinked; the steps of a session share them.
+    /// What the tree has renamed, linked or unlinked; the steps of a session share it.
     pub names: KnownNames,
 }
 
-/// The names of files that have, or had, several. Clones are the same names.
+/// The names of files that have, or had, several. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct KnownNames(Arc<Mutex<HashMap<Identity, Vec<FileName>, RandomState>>>);
 

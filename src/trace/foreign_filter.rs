@@ -5,13 +5,11 @@
 //! SECCOMP_RET_ERRNO and ENOSYS instead. Without one, PR_GET_SECCOMP must tell of no filter. Neighbour: `tracer.rs` knows
 //! when one is installed, or asked for.
 
-use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::FileExt as _;
 
 use super::memory::{Memory, RemoteAddr};
 use super::proc_status::ProcStatus;
-use super::sys::{Stopped, Tid, TraceeMemory, arch};
+use super::sys::{self, Stopped, Tid, TraceeMemory};
 
 /// The most instructions that a program may have (BPF_MAXINSNS, bpf(4)).
 const MAX_INSTRUCTIONS: u16 = 4096;
@@ -35,14 +33,14 @@ pub(super) fn replace_trace_action(
     // If it can't be read, the kernel fails, too.
     let Some((address, original)) = read(&TraceeMemory(tid), program) else { return Ok(None) };
     let Some(changed) = without_trace(&original) else { return Ok(None) };
-    write(tid, address, &changed)?;
+    sys::overwrite_memory(tid, address, &changed)?;
     Ok(Some(ChangedProgram { address, original }))
 }
 
 impl ChangedProgram {
     /// Restores the original program.
     pub fn restore(self, tracee: &Stopped) -> io::Result<()> {
-        write(tracee.tid(), self.address, &self.original)
+        sys::overwrite_memory(tracee.tid(), self.address, &self.original)
     }
 }
 
@@ -78,14 +76,6 @@ fn without_trace(instructions: &[u8]) -> Option<Vec<u8>> {
         }
     }
     (changed != instructions).then_some(changed)
-}
-
-/// Writes to a tracee's memory, read-only pages included (proc_pid_mem(5)).
-fn write(tid: Tid, address: u64, bytes: &[u8]) -> io::Result<()> {
-    OpenOptions::new()
-        .write(true)
-        .open(format!("/proc/{tid}/mem"))?
-        .write_all_at(bytes, arch::untagged(address))
 }
 
 #[cfg(test)]

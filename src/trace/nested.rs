@@ -8,7 +8,7 @@
 //! It knows threads, stops and signals; what a call means, and what is recorded of it, it must never know: the recorder
 //! decides about a call after the tracer has seen its entry, and has concluded it before the tracer sees its exit.
 //! Neighbours: `tracer.rs` asks it about each stop while it is not empty, and resumes what it has released;
-//! `nested_tracers.rs` is for those that may not trace.
+//! `refused_tracers.rs` is for those that may not trace.
 
 mod permission;
 mod requests;
@@ -206,8 +206,7 @@ impl Nested {
         options: i32,
         tracees: &Tracees<P>,
     ) {
-        let is_child =
-            target == process && process_and_parent(target).is_some_and(|(_, parent)| parent == tracer);
+        let is_child = target == process && is_child(process, tracer);
         let is_stopped = tracees.is_in_group_stop(target);
         let tracee = Tracee {
             process,
@@ -362,6 +361,11 @@ impl Nested {
         }
     }
 
+    /// Adds the end of a thread, with the raw wait status, which the kernel does not tell its tracer.
+    fn tell_end(&mut self, tracee: Tid, process: Tid, (tracer, thread): (Tid, Option<Tid>), status: i32) {
+        self.tell(Event { tracee, tracer, thread, status, has_ended: true, user: user_of(process) });
+    }
+
     /// Lets a tracee run on, as its tracer says.
     fn release(&mut self, tid: Tid, how: Resume, signal: i32) {
         let Some(tracee) = self.tracees.get_mut(&tid) else { return };
@@ -459,14 +463,7 @@ impl Nested {
         // The other threads count as ended; but of the leader, whose number lives on, nothing is told.
         for (tid, Tracee { tracer, thread, .. }) in lost {
             if tid != process {
-                self.tell(Event {
-                    tracee: tid,
-                    tracer,
-                    thread,
-                    status: 0,
-                    has_ended: true,
-                    user: user_of(process),
-                });
+                self.tell_end(tid, process, (tracer, thread), 0);
             }
             self.prune(tracer);
         }
@@ -481,14 +478,7 @@ impl Nested {
             let (tracer, thread) = (tracee.tracer, tracee.thread);
             // The kernel tells a parent itself.
             if !tracee.is_child {
-                self.tell(Event {
-                    tracee: tid,
-                    tracer,
-                    thread,
-                    status: end.raw(),
-                    has_ended: true,
-                    user: user_of(process),
-                });
+                self.tell_end(tid, process, (tracer, thread), end.raw());
             }
             self.prune(tracer);
         }

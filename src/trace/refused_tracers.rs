@@ -1,5 +1,5 @@
-//! Processes of the tree that try to trace others of it, but can't be helped by `nested`, so that the kernel refuses it: those
-//! have a tracer, us.
+//! Processes of the tree that try to trace others of it and are refused: the kernel knows us as the tracer of those, and
+//! `nested` does not stand in for it.
 //!
 //! A debugger that fails so may leave its child behind, stopped or in a loop. Traced, the child would have been the debugger's
 //! to end; as it is, nothing ends it, and neither would the recording. Neighbour: `tracer.rs` knows what asks for a tracer
@@ -25,9 +25,9 @@ struct Untraced {
 
 /// The processes of the tree that their parent was to trace.
 #[derive(Debug, Default)]
-pub(super) struct NestedTracers(HashMap<Tid, Untraced, RandomState>);
+pub(super) struct RefusedTracers(HashMap<Tid, Untraced, RandomState>);
 
-impl NestedTracers {
+impl RefusedTracers {
     /// Notes that `caller` asks to trace `thread`, or if that is none, to be traced by its parent.
     pub fn ask(&mut self, caller: Caller, thread: Option<Tid>) {
         let was_attached_to = thread.is_some();

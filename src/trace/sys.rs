@@ -26,15 +26,15 @@ pub use mapping::{SYS_MSEAL, SharedMapping, seal_a_page};
 pub use maps::Maps;
 pub use process::{
     Fork, Tid, descriptor_of, execute, exit_code, exit_now, faccessat_of_nothing, fork, fork_holder,
-    fork_witness, has_close_range, has_own_procfs, io_priority, keep_large_buffers, kill, set_variable,
-    share_one_arena, wait_for_end,
+    fork_witness, has_close_range, has_own_procfs, io_priority, keep_large_buffers, kill, kill_thread,
+    set_variable, share_one_arena, wait_for_end,
 };
 pub use ptrace::{
-    Interrupter, Resume, Stopped, SyscallStop, TraceeMemory, Waited, interrupt, read_memory, seize,
-    syscall_stop, try_wait, wait,
+    Interrupter, Resume, Stopped, SyscallStop, TraceeMemory, Waited, has_news, interrupt, overwrite_memory,
+    read_memory, seize, syscall_stop, try_wait, wait, write_memory,
 };
 pub use puppet::Puppet;
-pub use requests::{ARCH_PRCTL, bytes_read, bytes_written, has_news, kill_thread, write_memory};
+pub use requests::{ARCH_PRCTL, bytes_read, bytes_written};
 pub use seccomp::{
     Notification, continue_notification, fail_notification, has_no_tracee, install_filter,
     install_filter_with_listener, is_notification_valid, notification_sizes_known, receive_notification,

@@ -19,12 +19,12 @@ use super::filter::{self, Interception};
 use super::foreign_filter::{self, ChangedProgram};
 use super::memory::{Memory as _, RemoteAddr};
 use super::nested::{Attached, Nested, Released};
-use super::nested_tracers::NestedTracers;
 use super::observer::{Caller, Decision, Errno, Observer, SyscallEntry, Waiting, failed, gap};
 use super::pins::{self, NotMapped, PinnedArguments, Pins, Slot, Unpinned};
 use super::postponed::{self, PostponedQueue};
 use super::proc_status::process_and_parent;
 use super::question;
+use super::refused_tracers::RefusedTracers;
 use super::shared::Shared;
 use super::signal_delivery::{self, DyingInit, SignalEffect};
 use super::steady::is_steady;
@@ -105,7 +105,7 @@ pub struct Tracer<'a, O: Observer> {
     /// Processes that are no longer traced, so that they can die.
     dying: Vec<DyingInit>,
     nested: Nested,
-    nested_tracers: NestedTracers,
+    refused_tracers: RefusedTracers,
     /// The descriptors of which every use is reported; none if neither that is reported nor what is asked for.
     watched: Option<&'a [u32]>,
     /// The memory to which arguments are copied; none if no call is refused by rules.
@@ -136,7 +136,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             settled: false,
             dying: Vec::new(),
             nested: Nested::default(),
-            nested_tracers: NestedTracers::default(),
+            refused_tracers: RefusedTracers::default(),
             watched: None,
             pins: None,
             guards_memory_outside: false,
@@ -499,13 +499,8 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 if is_in_call { how } else { Resume::Step }
             }
             Some(Resume::Listen) | None => how,
-            Some(wanted) => {
-                if how == Resume::Syscall {
-                    how
-                } else {
-                    wanted
-                }
-            }
+            Some(_) if how == Resume::Syscall => how,
+            Some(wanted) => wanted,
         }
     }
 
@@ -799,7 +794,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
                     self.tracees.get(tid).in_syscall = true;
                     return ControlFlow::Continue(Made::No);
                 }
-                self.nested_tracers.ask(caller, thread.map(Tid));
+                self.refused_tracers.ask(caller, thread.map(Tid));
             }
             _ => {}
         }
@@ -1004,7 +999,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
 
     /// Ends what a process has left that could not trace it.
     fn end_abandoned(&mut self) {
-        for process in self.nested_tracers.take_abandoned(self.command, &mut self.tracees) {
+        for process in self.refused_tracers.take_abandoned(self.command, &mut self.tracees) {
             self.observer.abandoned(process);
             let _ = sys::kill(process, libc::SIGKILL);
         }

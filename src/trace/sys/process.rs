@@ -184,6 +184,12 @@ pub fn kill(process: Tid, signal: i32) -> io::Result<()> {
     check(unsafe { libc::kill(process.0, signal) }).map(drop)
 }
 
+/// Sends `signal` to a thread (tgkill(2)).
+pub fn kill_thread(process: Tid, thread: Tid, signal: i32) -> io::Result<()> {
+    // SAFETY: tgkill takes integers only.
+    check(unsafe { libc::syscall(libc::SYS_tgkill, process.0, thread.0, signal) }).map(drop)
+}
+
 /// The I/O scheduling class and priority of the calling thread (ioprio_get(2)).
 pub fn io_priority() -> io::Result<libc::c_long> {
     /// IOPRIO_WHO_PROCESS

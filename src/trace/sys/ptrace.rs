@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::arch::{self, Registers};
-use super::process::{Tid, check};
+use super::process::{Tid, check, kill_thread};
 use super::signals::SignalMask;
 use crate::trace::memory::{Fault, Memory, RemoteAddr};
 use crate::trace::wait_status::{End, Stop, WaitStatus};
@@ -107,6 +107,18 @@ pub fn wait(spin: Duration, deadline: Option<Instant>) -> io::Result<Option<Wait
 /// Does not wait: none where nothing has changed.
 pub fn try_wait() -> io::Result<Option<Waited>> {
     waitpid(libc::WNOHANG)
+}
+
+/// Whether waitpid has something to report of a tracee: then it is not in the stop any more that was reported last.
+pub fn has_news(tid: Tid) -> bool {
+    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let peek = libc::WEXITED | libc::WSTOPPED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
+    // SAFETY: the kernel writes one siginfo_t there.
+    let waited = unsafe { libc::waitid(libc::P_PID, tid.0.unsigned_abs(), info.as_mut_ptr(), peek) };
+    // SAFETY: all-zeroes is valid, and the kernel filled it if there is something.
+    let info = unsafe { info.assume_init() };
+    // It is zero where there is nothing.
+    waited == 0 && info.si_signo != 0
 }
 
 fn waitpid(options: libc::c_int) -> io::Result<Option<Waited>> {
@@ -310,6 +322,29 @@ pub fn read_memory(tid: Tid, address: u64, into: &mut [u8]) -> io::Result<usize>
     usize::try_from(count).map_err(|_| io::Error::last_os_error())
 }
 
+/// Writes to writable memory of a process (process_vm_writev(2)); an error if not all of it was written.
+pub fn write_memory(tid: Tid, address: u64, bytes: &[u8]) -> io::Result<()> {
+    let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let address = arch::untagged(address);
+    let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: bytes.len() };
+    // SAFETY: `local` is exactly the bytes, which are only read; the kernel checks the remote side.
+    let count = unsafe { libc::process_vm_writev(tid.0, &raw const local, 1, &raw const remote, 1, 0) };
+    if usize::try_from(count) == Ok(bytes.len()) {
+        return Ok(());
+    }
+    // Some containers forbid the call and not the file.
+    if count == -1 && matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) {
+        return overwrite_memory(tid, address, bytes);
+    }
+    Err(io::Error::from_raw_os_error(libc::EFAULT))
+}
+
+/// Writes to memory of a process, read-only pages included (proc_pid_mem(5)).
+pub fn overwrite_memory(tid: Tid, address: u64, bytes: &[u8]) -> io::Result<()> {
+    let memory = File::options().write(true).open(format!("/proc/{tid}/mem"))?;
+    memory.write_all_at(bytes, arch::untagged(address))
+}
+
 /// The signal by which [`Interrupter`] wakes the tracing thread; nothing on Linux sends it.
 const WAKE: libc::c_int = libc::SIGSTKFLT;
 
@@ -349,9 +384,7 @@ impl Interrupter {
     /// Makes `tid` stop before it returns to user mode, and waits until the request was made.
     pub fn interrupt(&self, tid: Tid) {
         TO_INTERRUPT.store(tid.0, Ordering::SeqCst);
-        let (process, thread) = (std::process::id(), self.tracer.0);
-        // SAFETY: tgkill takes integers only.
-        let sent = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, WAKE) } == 0;
+        let sent = kill_thread(Tid(std::process::id().cast_signed()), self.tracer, WAKE).is_ok();
         if let (true, Some(interrupted)) = (sent, INTERRUPTED.get()) {
             let _ = rustix::io::retry_on_intr(|| rustix::io::read(interrupted, &mut [0; 8]));
         }

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::arch::Registers;
-use super::process::{Tid, check, kill};
+use super::process::{Tid, check, kill, kill_thread};
 use super::ptrace::{Stopped, SyscallStop, syscall_stop};
 use crate::trace::wait_status::{Stop, WaitStatus};
 
@@ -66,8 +66,8 @@ impl Drop for Puppet<'_> {
         let _ = self.registers.set(tid);
         let _ = set_signal_mask(tid, self.mask);
         for signal in self.held.drain(..) {
-            // SAFETY: tgkill takes integers only; the process has one thread.
-            unsafe { libc::syscall(libc::SYS_tgkill, tid.0, tid.0, signal) };
+            // The process has one thread.
+            let _ = kill_thread(tid, tid, signal);
         }
     }
 }

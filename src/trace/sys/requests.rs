@@ -1,12 +1,9 @@
 //! ptrace(2) requests that move data between a stopped tracee and a buffer, for a tracer whom `nested` stands in for.
 
-use std::fs::File;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::unix::fs::FileExt as _;
 
 use super::arch;
-use super::process::{Tid, check};
+use super::process::check;
 use super::ptrace::{OPTIONS, Stopped};
 
 /// PTRACE_ARCH_PRCTL of x86_64: no other architecture has a request of this number.
@@ -108,39 +105,4 @@ impl Stopped {
         check(unsafe { libc::syscall(libc::SYS_ptrace, request, self.tid().0, kind, &raw mut part) })?;
         Ok(part.iov_len.min(buffer.len()))
     }
-}
-
-/// Writes memory of a process, all or nothing is said to be written (process_vm_writev(2)).
-pub fn write_memory(tid: Tid, address: u64, bytes: &[u8]) -> io::Result<()> {
-    let address = arch::untagged(address);
-    let local = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
-    let remote = libc::iovec { iov_base: address as *mut std::ffi::c_void, iov_len: bytes.len() };
-    // SAFETY: `local` is exactly the bytes, which are only read; the kernel checks the remote side.
-    let count = unsafe { libc::process_vm_writev(tid.0, &raw const local, 1, &raw const remote, 1, 0) };
-    if usize::try_from(count) == Ok(bytes.len()) {
-        return Ok(());
-    }
-    // Some containers forbid the call and not the file.
-    if count == -1 && matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EPERM | libc::ENOSYS)) {
-        return File::options().write(true).open(format!("/proc/{tid}/mem"))?.write_all_at(bytes, address);
-    }
-    Err(io::Error::from_raw_os_error(libc::EFAULT))
-}
-
-/// Whether waitpid has something to report of a tracee: then it is not in the stop any more that was reported last.
-pub fn has_news(tid: Tid) -> bool {
-    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
-    let peek = libc::WEXITED | libc::WSTOPPED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
-    // SAFETY: the kernel writes one siginfo_t there.
-    let waited = unsafe { libc::waitid(libc::P_PID, tid.0.unsigned_abs(), info.as_mut_ptr(), peek) };
-    // SAFETY: all-zeroes is valid, and the kernel filled it if there is something.
-    let info = unsafe { info.assume_init() };
-    // It is zero where there is nothing.
-    waited == 0 && info.si_signo != 0
-}
-
-/// Sends `signal` to a thread (tgkill(2)).
-pub fn kill_thread(process: Tid, thread: Tid, signal: i32) -> io::Result<()> {
-    // SAFETY: tgkill takes integers only.
-    check(unsafe { libc::syscall(libc::SYS_tgkill, process.0, thread.0, signal) }).map(drop)
 }
