@@ -127,7 +127,7 @@ impl Nested {
         self.tracees.is_empty() && self.tracers.is_empty() && self.waits.is_empty() && self.asking.is_empty()
     }
 
-    /// How a thread is resumed, if a tracer inside of the tree or its being one demands something.
+    /// How a thread is to be resumed that is a tracee, or a tracer's; none for any other.
     pub fn how(&self, tid: Tid, process: impl FnOnce() -> Option<Tid>) -> Option<Resume> {
         match self.tracees.get(&tid) {
             Some(tracee) => Some(tracee.how),
@@ -280,7 +280,7 @@ impl Nested {
         self.tracees.get(&tid).is_some_and(|tracee| matches!(tracee.how, Resume::Syscall | Resume::Step))
     }
 
-    /// Has a tracee stop still, if its tracer has asked for that: the kernel takes any stop for the one.
+    /// Interrupts a tracee again if the trap that its tracer has asked for is still due: to the kernel any stop was that trap.
     pub fn interrupt_again(&self, tid: Tid) {
         if self.tracees.get(&tid).is_some_and(|tracee| tracee.is_trap_due) {
             let _ = sys::interrupt(tid);
