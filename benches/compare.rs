@@ -5,9 +5,11 @@
 //!     cargo bench --bench compare -- [ROUNDS] [WORKLOAD...]
 //!     cargo bench --bench compare -- namespace [ROUNDS] [WORKLOAD...]
 //!     cargo bench --bench compare -- enforced [ROUNDS] [WORKLOAD...]
+//!     cargo bench --bench compare -- inside [ROUNDS] [WORKLOAD...]
 //!
 //! With `namespace`, each workload is run bare and recorded at `--keep undo`, in the mount namespace of the recorder and
 //! in one of its own, where its directory is bound to another: what a recording adds in each, and the ratio of the two.
+//! With `inside`, each is run bare, under the hybrid floor, and recorded with and without `--mechanism inside`.
 //! With `enforced`, each is recorded at `--keep undo` without rules, with rules about changes that are enforced, and with
 //! one about reads, too; medians, and the ratio to the first.
 //!
@@ -90,13 +92,15 @@ enum Mode {
     Namespace,
     /// Recordings with rules that are enforced.
     Enforced,
+    /// Recordings of processes that note calls themselves.
+    Inside,
 }
 
 impl Mode {
     /// What the figures in parentheses are.
     fn in_parentheses(self) -> &'static str {
         match self {
-            Mode::Peers => "; in parentheses the ratio to the bare command",
+            Mode::Peers | Mode::Inside => "; in parentheses the ratio to the bare command",
             Mode::Namespace => "",
             Mode::Enforced => "; in parentheses the ratio to the recording without rules",
         }
@@ -111,6 +115,7 @@ impl Mode {
                 "| workload | bare | recorded | added | bare in a namespace | recorded in it | added | ratio |"
             }
             Mode::Enforced => "| workload | no rules | rules about changes | and about reads |",
+            Mode::Inside => "| workload | bare | hybrid floor | notify | inside |",
         }
     }
 }
@@ -120,6 +125,7 @@ fn main() {
     let mode = match arguments.first().map(String::as_str) {
         Some("namespace") => Mode::Namespace,
         Some("enforced") => Mode::Enforced,
+        Some("inside") => Mode::Inside,
         _ => Mode::Peers,
     };
     let arguments = &arguments[usize::from(mode != Mode::Peers)..];
@@ -138,6 +144,7 @@ fn main() {
                 Mode::Peers => measure(workload, base.path(), rounds, strace),
                 Mode::Namespace => measure_apart(workload, base.path(), rounds),
                 Mode::Enforced => measure_enforced(workload, base.path(), rounds),
+                Mode::Inside => measure_inside(workload, base.path(), rounds),
             }
         }
     }
@@ -224,6 +231,22 @@ fn measure_enforced(workload: &Workload, here: &Path, rounds: usize) {
         changes / recorded,
         reads / recorded,
     );
+}
+
+/// Measures what it saves that processes note calls themselves.
+fn measure_inside(workload: &Workload, here: &Path, rounds: usize) {
+    let bundle = here.join("out").display().to_string();
+    let hybrid = here.join("floor_hybrid").display().to_string();
+    let binary = env!("CARGO_BIN_EXE_agent-snapshot");
+    let recorded = [binary, "--quiet", "--snapshot-dir", &bundle, "--max-read-bytes", "2G", "--keep", "undo"];
+    let inside = [&recorded[..], &["--mechanism", "inside"]].concat();
+    let wrappers = [vec![], vec![hybrid.as_str(), "1"], recorded.to_vec(), inside];
+    let times = in_turn(workload, here, &bundle, rounds, |number| {
+        run(here, &wrappers[number], workload.script, false).0
+    });
+    let [bare, rest @ ..] = times.map(|time| time.as_secs_f64());
+    let [hybrid, notify, inside] = rest.map(|time: f64| format!("{time:.4} s ({:.2})", time / bare));
+    println!("| {} | {bare:.4} s | {hybrid} | {notify} | {inside} |", workload.name);
 }
 
 /// The medians of runs in turn, each without the snapshot of the one before: removing that would be a part of its time.

@@ -8,7 +8,7 @@
 #![allow(missing_docs, reason = "`Verb` documents them")]
 
 use std::ffi::OsString;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -170,6 +170,9 @@ pub struct RecordingOptions {
     /// How many threads answer read-only system calls [default: a quarter of the CPUs, at most 4]
     #[arg(long, value_name = "N", env = "AGENT_SNAPSHOT_ANSWERING_THREADS", hide_short_help = true)]
     pub answering_threads: Option<NonZeroUsize>,
+    /// With --mechanism inside, after how many calls from one place in its code a process notes such calls itself
+    #[arg(long, value_name = "N", env = "AGENT_SNAPSHOT_INSIDE_AFTER", hide = true)]
+    pub inside_after: Option<NonZeroU32>,
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
@@ -305,6 +308,8 @@ pub enum ReportFormat {
 pub enum Mechanism {
     /// By the fastest mechanism that the kernel permits: seccomp notifications, or else stops
     Auto,
+    /// By the fastest, and processes note read-only calls themselves where that can't be wrong
+    Inside,
     /// By a ptrace stop at every call that matters, selected by a seccomp filter
     Stops,
     /// By a ptrace stop at every call

@@ -170,12 +170,18 @@ fn main() {
     };
     let argv: Vec<_> = arguments.map(|argument| CString::new(argument).unwrap()).collect();
     let program = Program { path: argv[0].clone(), argv, attributes: ProcessAttributes::replace() };
-    let wanted = InterceptionOptions { interception, for_recall: false, descriptors: &[], refusable: None };
+    let wanted = InterceptionOptions {
+        interception,
+        for_recall: false,
+        descriptors: &[],
+        refusable: None,
+        inside: false,
+    };
     let seized = launch::spawn(&program, wanted, || Ok(())).unwrap().seize().unwrap();
     let mut launched = seized.installed().unwrap();
     assert_eq!(launched.interception, interception);
     let observer = Arc::new(Scripted { rule, seen: Mutex::default() });
-    let shared = Arc::new(Shared::new().unwrap());
+    let shared = Arc::new(Shared::new(None).unwrap());
     if let Some(listener) = launched.listener.take() {
         let interrupter = Mutex::new(Interrupter::of_this_thread().unwrap());
         let (observer, shared) = (Arc::clone(&observer), Arc::clone(&shared));

@@ -12,6 +12,7 @@ mod external_changes;
 mod git;
 mod hard_links;
 mod inherited;
+mod inside;
 mod killed;
 mod losses;
 mod mounts;

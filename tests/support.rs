@@ -45,7 +45,7 @@ pub const SHELL: &str = env!("CARGO_BIN_EXE_agent-snapshot-bash");
 pub const SKIPPED: i32 = 77;
 
 /// The mechanisms that a recording can be made with.
-pub const MECHANISMS: [&str; 3] = ["auto", "stops", "every-call"];
+pub const MECHANISMS: [&str; 4] = ["auto", "stops", "every-call", "inside"];
 
 /// The levels of `--keep`.
 pub const LEVELS: [&str; 3] = ["all", "changes", "undo"];

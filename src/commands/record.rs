@@ -281,7 +281,7 @@ fn start<'m>(
     let no_statx = |error: Errno| format!("nothing can be recorded without statx(2): {error}");
     statx(CWD, "/", AtFlags::empty(), StatxFlags::INO).map_err(no_statx)?;
     let wanted = match setup.options.mechanism {
-        cli::Mechanism::Auto => Interception::Notifications,
+        cli::Mechanism::Auto | cli::Mechanism::Inside => Interception::Notifications,
         cli::Mechanism::Stops => Interception::Stops,
         cli::Mechanism::EveryCall => Interception::EveryCall,
     };
@@ -292,6 +292,9 @@ fn start<'m>(
         for_recall,
         descriptors: &descriptors,
         refusable: setup.refusable(),
+        inside: setup.options.mechanism == cli::Mechanism::Inside
+            && !for_recall
+            && setup.refusable().is_none(),
     };
     let domain = setup.domain(&directory)?;
     let confine = || domain.as_ref().map_or(Ok(()), Domain::enter);

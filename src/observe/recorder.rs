@@ -329,6 +329,17 @@ impl Observer for Recorder {
         self.guarded((), |state| state.conclude(caller, pending, result));
     }
 
+    fn may_be_told_later(&self, process: Tid) -> bool {
+        self.guarded(false, |state| {
+            let caller = Caller { tid: process, tgid: process };
+            let traits = state.processes.traits(process);
+            traits.rights == Rights::Ours
+                && !traits.shares_paths()
+                && state.view_of(caller).is_none()
+                && !state.resolver.is_serving()
+        })
+    }
+
     fn read_only_call_is_over(&self, caller: Caller) {
         self.guarded((), |state| state.ledger.in_flight.end_unseen(caller.tid));
     }

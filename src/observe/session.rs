@@ -1009,6 +1009,7 @@ fn route(
     let mounts = || call.decoded.accesses.iter().any(|access| access.effect == Effect::MountPoint);
     match decision {
         Decision::Continue => Decision::Continue,
+        Decision::Counted => Decision::Counted,
         Decision::MayWait => Decision::MayWait,
         Decision::AwaitResult(pending) => {
             Decision::AwaitResult(Routed { step, pending, of, mounts: mounts(), yielded })

@@ -9,6 +9,7 @@
 
 use super::asks;
 use super::descriptors;
+use super::inside;
 use super::sys::arch::AUDIT_ARCH;
 use super::syscalls::{self, Condition, ReadOnly, Refusable, SyscallRow, Sysno};
 
@@ -43,11 +44,14 @@ pub struct Actions {
     /// Which read-only ones rules may refuse. These are treated like calls that are not read-only, but for opens: they stop
     /// only with [`STOP_MARK`].
     pub refusable: Option<Refusable>,
+    /// What the register of a sixth argument has in read-only calls that a process has noted itself: they run unobserved.
+    pub noted: Option<u64>,
 }
 
 impl Actions {
     /// Those of [`Interception::Stops`].
-    pub const STOPS: Actions = Actions { other: TRACE, read_only: TRACE, for_recall: false, refusable: None };
+    pub const STOPS: Actions =
+        Actions { other: TRACE, read_only: TRACE, for_recall: false, refusable: None, noted: None };
     /// Those of [`Interception::Notifications`].
     pub const NOTIFICATIONS: Actions = Actions { read_only: libc::SECCOMP_RET_USER_NOTIF, ..Actions::STOPS };
 
@@ -57,6 +61,11 @@ impl Actions {
             Some(refusable) if row.may_be_refused(refusable) && !self.heeds_mark(row) => ReadOnly::Never,
             _ => row.read_only(),
         }
+    }
+
+    /// The mark with which a read-only call runs unobserved.
+    fn noted_of(self, row: &SyscallRow) -> Option<u64> {
+        self.noted.filter(|_| row.when.is_empty() && inside::is_noted(row.name))
     }
 
     /// Whether a read-only call stops only with the mark.
@@ -167,7 +176,7 @@ const NEGATIVE: u32 = 1 << 31;
 #[derive(Debug, Clone, Copy)]
 enum Leaf {
     Return(u32),
-    /// Tests the row's conditions and open flags.
+    /// Tests the row's conditions, its open flags, and whether the call was noted.
     Test(&'static SyscallRow),
     /// Returns this unless the call has the launch's pass.
     Pass(u32),
@@ -197,7 +206,7 @@ fn leaf(row: &'static SyscallRow, actions: Actions) -> Leaf {
         _ if row.for_recall && !actions.for_recall => Leaf::Return(libc::SECCOMP_RET_ALLOW),
         ReadOnly::Never if row.sysno == syscalls::SENDMSG => Leaf::Pass(actions.other),
         _ if row.sysno == syscalls::SENDMSG => Leaf::Pass(actions.read_only),
-        _ if !row.when.is_empty() => Leaf::Test(row),
+        _ if !row.when.is_empty() || actions.noted_of(row).is_some() => Leaf::Test(row),
         ReadOnly::Unless { .. } if actions.read_only != actions.other => Leaf::Test(row),
         ReadOnly::Unless { .. } | ReadOnly::Never => Leaf::Return(actions.other),
         ReadOnly::Always => Leaf::Return(actions.read_only),
@@ -236,10 +245,18 @@ fn test(row: &SyscallRow, actions: Actions) -> Vec<Instruction> {
         ReadOnly::Unless { arg, mask } if row.when.is_empty() => {
             (&[Condition::Has { arg, mask }][..], actions.other, actions.read_only)
         }
+        ReadOnly::Always if row.when.is_empty() => (&[][..], actions.other, actions.read_only),
         ReadOnly::Always => (row.when, actions.read_only, libc::SECCOMP_RET_ALLOW),
         ReadOnly::Unless { .. } | ReadOnly::Never => (row.when, actions.other, libc::SECCOMP_RET_ALLOW),
     };
-    let tests = any_of(tests, ret(yes), ret(no));
+    let tests = match actions.noted_of(row) {
+        Some(mark) => {
+            let over_yes = Instruction { code: JUMP, jt: 0, jf: 0, k: 1 };
+            let tests = any_of(tests, ret(yes), over_yes);
+            [tests, test_mark(mark, libc::SECCOMP_RET_ALLOW), vec![ret(no)]].concat()
+        }
+        None => any_of(tests, ret(yes), ret(no)),
+    };
     match actions.heeds_mark(row) {
         true => [test_mark(STOP_MARK, actions.other), tests].concat(),
         false => tests,

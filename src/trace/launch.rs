@@ -54,6 +54,8 @@ pub struct Launched {
     pub interception: Interception,
     /// Where notifications are received, with [`Interception::Notifications`].
     pub listener: Option<OwnedFd>,
+    /// What the register of a sixth argument has in read-only calls that a process has noted itself, if any may.
+    pub noted: Option<u64>,
     socket: OwnedFd,
 }
 
@@ -86,6 +88,7 @@ pub struct Spawned {
     /// Its process.
     pub command: Tid,
     socket: OwnedFd,
+    noted: Option<u64>,
 }
 
 /// A command that is seized and installs its filter, which takes a while.
@@ -93,6 +96,7 @@ pub struct Launching {
     /// Its process.
     pub command: Tid,
     socket: OwnedFd,
+    noted: Option<u64>,
 }
 
 /// What is wanted of the interception.
@@ -106,6 +110,8 @@ pub struct InterceptionOptions<'a> {
     pub descriptors: &'a [u32],
     /// Which calls may be refused by rules, if any.
     pub refusable: Option<Refusable>,
+    /// Whether processes may note read-only calls themselves, with [`Interception::Notifications`].
+    pub inside: bool,
 }
 
 /// Forks the process of the command, which waits until another process seizes it with [`Spawned::seize`]. It
@@ -115,10 +121,13 @@ pub fn spawn(
     wanted: InterceptionOptions<'_>,
     confine: impl FnOnce() -> io::Result<()>,
 ) -> Result<Spawned, Error> {
-    let pass = RandomState::new().hash_one(());
-    let InterceptionOptions { interception, for_recall, descriptors, refusable } = wanted;
+    let random = RandomState::new();
+    let pass = random.hash_one(0);
+    let InterceptionOptions { interception, for_recall, descriptors, refusable, inside } = wanted;
+    let noted = inside.then(|| random.hash_one(1));
     let notifying = (interception == Interception::Notifications && has_notifications()).then(|| {
-        filter::program(Actions { for_recall, refusable, ..Actions::NOTIFICATIONS }, pass, descriptors)
+        let actions = Actions { for_recall, refusable, noted, ..Actions::NOTIFICATIONS };
+        filter::program(actions, pass, descriptors)
     });
     let (socket, theirs) = seqpacket::pair()?;
     match sys::fork()? {
@@ -126,7 +135,7 @@ pub fn spawn(
             drop(socket);
             run_child(program, notifying.as_deref(), pass, wanted, confine, &theirs)
         }
-        Fork::Parent(command) => Ok(Spawned { command, socket }),
+        Fork::Parent(command) => Ok(Spawned { command, socket, noted }),
     }
 }
 
@@ -134,7 +143,7 @@ impl Spawned {
     /// Seizes the command from this process, which need not be its parent; it then installs the filter that
     /// was wanted, or the next simpler one that the kernel allows.
     pub fn seize(self) -> Result<Launching, Error> {
-        let Spawned { command, socket } = self;
+        let Spawned { command, socket, noted } = self;
         // With Yama's ptrace_scope 1 a process says who besides its ancestors may trace it.
         seqpacket::send(&socket, &std::process::id().to_le_bytes(), None)?;
         let mut word = [0; 16];
@@ -150,14 +159,14 @@ impl Spawned {
             return Err(Error::NoSyscallInfo(error));
         }
         seqpacket::send(&socket, GO, None)?;
-        Ok(Launching { command, socket })
+        Ok(Launching { command, socket, noted })
     }
 }
 
 impl Launching {
     /// Waits until the filter is installed.
     pub fn installed(self) -> Result<Launched, Error> {
-        let Launching { command, socket } = self;
+        let Launching { command, socket, noted } = self;
         let mut answer = [0; 16];
         let (length, listener) = seqpacket::receive(&socket, &mut answer)?;
         let interception = match &answer[..length] {
@@ -171,7 +180,8 @@ impl Launching {
             // Without it, answers are only slower.
             let _ = sys::wake_on_one_cpu(listener.as_fd());
         }
-        Ok(Launched { command, interception, listener, socket })
+        let noted = noted.filter(|_| interception == Interception::Notifications);
+        Ok(Launched { command, interception, listener, noted, socket })
     }
 }
 

@@ -15,13 +15,14 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::inside;
 use super::observer::{Caller, Decision, Errno, Observer, SyscallEntry, Waiting, failed, gap};
 use super::postponed::{self, PostponedQueue};
 use super::question;
 use super::shared::Shared;
 use super::steady::is_steady;
 use super::sys::{self, Interrupter, Notification, TraceeMemory};
-use super::syscalls::{self, Args, Interpretation, Refusable};
+use super::syscalls::{self, Args, DecodedSyscall, Interpretation, Refusable};
 
 /// What becomes of a syscall whose notification is answered.
 enum Answer {
@@ -195,7 +196,7 @@ impl<'a, O: Observer> Server<'a, O> {
 
     /// Continues or postpones a syscall, which was first postponed at `since`.
     fn serve(&mut self, mut unanswered: Unanswered<'a>, since: Option<Instant>) {
-        let Notification { id, tid, arch, number, arguments } = unanswered.notification;
+        let Notification { id, tid, arch, number, arguments, .. } = unanswered.notification;
         let memory = TraceeMemory(tid);
         let caller = self.shared.caller(tid);
         let open = plain_open(number, &arguments);
@@ -211,7 +212,7 @@ impl<'a, O: Observer> Server<'a, O> {
         if steady.is_some() {
             unanswered.answer = Answer::Fail(Errno(libc::EACCES));
         }
-        let decision = match interpretation {
+        let decision = match &interpretation {
             // What fails as it is now may be made to succeed.
             Interpretation::Irrelevant | Interpretation::Unreadable(_) if steady == Some(false) => {
                 Decision::Stop
@@ -227,7 +228,7 @@ impl<'a, O: Observer> Server<'a, O> {
             }
             Interpretation::Relevant(name, decoded) => {
                 let waiting = Waiting::Notified { steady: steady == Some(true), openable: open.is_some() };
-                let entry = SyscallEntry { decoded: &decoded, name, memory, overdue, waiting };
+                let entry = SyscallEntry { decoded, name, memory, overdue, waiting };
                 self.observer.on_entry(caller, &entry)
             }
         };
@@ -258,6 +259,8 @@ impl<'a, O: Observer> Server<'a, O> {
             }
             _ => {}
         }
+        let is_to_patch = matches!(decision, Decision::Continue | Decision::Counted)
+            && self.note_judged(caller, unanswered.notification, interpretation.decoded());
         let may_wait =
             matches!(decision, Decision::MayWait) || syscalls::may_wait_for_peer(number, &arguments);
         self.shared.set_interruptible(tid, may_wait.then_some((number, arguments)));
@@ -271,19 +274,35 @@ impl<'a, O: Observer> Server<'a, O> {
                 self.observer.on_result(caller, pending, None);
                 self.shared.settle();
             }
+        } else if let Some(inside) = self.shared.inside() {
+            if is_to_patch {
+                self.interrupter.lock().unwrap_or_else(PoisonError::into_inner).interrupt(tid);
+            }
+            // It need not wait until the notes are read.
+            drop(unanswered);
+            inside.read(caller.tgid, self.observer);
         }
+    }
+
+    /// Whether the place of a call that was judged is to be patched, so that the process notes such calls itself.
+    fn note_judged(
+        &self,
+        caller: Caller,
+        Notification { number, instruction_pointer, .. }: Notification,
+        decoded: Option<&DecodedSyscall>,
+    ) -> bool {
+        let Some(inside) = self.shared.inside() else { return false };
+        let is_noted = syscalls::row_of(number).is_some_and(|row| inside::is_noted(row.name));
+        is_noted
+            && inside.judged(caller, instruction_pointer, decoded, self.observer, || {
+                self.observer.may_be_told_later(caller.tgid)
+            })
     }
 }
 
 /// The flags of a call, if it is an open whose flags say nothing but what [`OpenFlags`](syscalls::OpenFlags) keeps and
 /// whether the descriptor is closed at an exec.
 fn plain_open(number: u64, arguments: &Args) -> Option<i32> {
-    const PLAIN: i32 = libc::O_DIRECTORY
-        | libc::O_NOFOLLOW
-        | libc::O_NONBLOCK
-        | libc::O_NOCTTY
-        | libc::O_CLOEXEC
-        | sys::arch::O_LARGEFILE;
     let flags = syscalls::row_of(number)?.open_flags(arguments)?.cast_signed();
-    (flags & !PLAIN == 0).then_some(flags)
+    (flags & !syscalls::PLAIN_OPEN == 0).then_some(flags)
 }

@@ -65,6 +65,8 @@ pub struct Errno(pub i32);
 pub enum Decision<P> {
     /// It continues, and its result does not matter.
     Continue,
+    /// The same, but how often such a call is made matters.
+    Counted,
     /// The same, but it may block on something outside the tree, such as the other end of a FIFO, so that a
     /// signal may interrupt it.
     MayWait,
@@ -96,6 +98,11 @@ pub trait Observer {
     /// A syscall whose result was awaited has ended: its result, -errno if it failed, none if its thread died
     /// in it.
     fn on_result(&self, caller: Caller, pending: Self::Pending, result: Option<i64>);
+    /// Whether read-only calls of a process may be told of only after they were made.
+    fn may_be_told_later(&self, process: Tid) -> bool {
+        let _ = process;
+        false
+    }
     /// The last read-only syscall of a thread is over: told of those that others are postponed behind.
     fn read_only_call_is_over(&self, caller: Caller) {
         let _ = caller;

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::inside::Inside;
 use super::observer::Caller;
 use super::sys::{Maps, Tid};
 use super::syscalls::Args;
@@ -25,6 +26,8 @@ pub struct Shared<P> {
     settled: OwnedFd,
     /// Held by the notification thread that receives: what it has seen to be there, no other takes.
     receiving: Mutex<()>,
+    /// The processes that note calls themselves, if any may.
+    inside: Option<Inside>,
 }
 
 #[derive(Debug)]
@@ -46,8 +49,8 @@ struct Tables<P> {
 }
 
 impl<P> Shared<P> {
-    /// Nothing is known yet.
-    pub fn new() -> io::Result<Self> {
+    /// Nothing is known yet. With `inside`, processes may note calls themselves.
+    pub fn new(inside: Option<Inside>) -> io::Result<Self> {
         let tables = Tables {
             process: HashMap::default(),
             interruptible: HashMap::default(),
@@ -62,6 +65,7 @@ impl<P> Shared<P> {
             postponing: AtomicU32::new(0),
             settled,
             receiving: Mutex::default(),
+            inside,
         })
     }
 
@@ -186,6 +190,11 @@ impl<P> Shared<P> {
     /// What becomes readable when an awaited syscall has ended.
     pub(super) fn settled(&self) -> BorrowedFd<'_> {
         self.settled.as_fd()
+    }
+
+    /// The processes that note calls themselves, if any may.
+    pub fn inside(&self) -> Option<&Inside> {
+        self.inside.as_ref()
     }
 
     /// Whose turn it is to receive a notification.

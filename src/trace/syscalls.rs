@@ -33,7 +33,7 @@ pub use decoded::{
 };
 pub(crate) use numbers::index;
 pub use numbers::{Index, LAST, NONE, Numbers, is_known, number};
-pub use open_flags::OpenFlags;
+pub use open_flags::{OpenFlags, PLAIN_OPEN};
 pub use row::{Condition, Pinned, ReadOnly, Refusable, SyscallRow};
 pub use socket::may_wait_for_peer;
 pub use table::{SENDMSG, all_rows, find as row, rows};

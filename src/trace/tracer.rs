@@ -17,6 +17,7 @@ use super::asks;
 use super::descriptors;
 use super::filter::{self, Interception};
 use super::foreign_filter::{self, ChangedProgram};
+use super::inside::Leaving;
 use super::memory::{Memory as _, RemoteAddr};
 use super::nested::{Attached, Nested, Released};
 use super::observer::{Caller, Decision, Errno, Observer, SyscallEntry, Waiting, failed, gap};
@@ -386,6 +387,12 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 return Next::Resume(0);
             }
         }
+        if stop == Stop::Trap
+            && let Some(inside) = self.shared.inside()
+            && let Some(place) = inside.take_wanted(tid)
+        {
+            self.patch(tracee, place);
+        }
         let was_in_group_stop = self.tracees.is_in_group_stop(tid);
         if has_nested {
             self.nested.update_options(tracee);
@@ -439,11 +446,16 @@ impl<'a, O: Observer> Tracer<'a, O> {
 
     /// Handles a signal that is about to be delivered.
     fn deliver(&mut self, tracee: &Stopped, signal: i32) -> Next {
+        let caller = self.tracees.caller(tracee.tid());
+        let left = self.shared.inside().map(|inside| inside.leave(tracee, caller.tgid, signal));
+        if left == Some(Leaving::Faulted) {
+            return Next::Resume(0);
+        }
         let effect = signal_delivery::effect(tracee, signal);
         if effect != SignalEffect::Other {
-            self.observer.signal(self.tracees.caller(tracee.tid()), signal);
+            self.observer.signal(caller, signal);
         }
-        if self.interception == Interception::Notifications {
+        if self.interception == Interception::Notifications && left != Some(Leaving::Left) {
             signal_delivery::restart_interrupted(tracee, self.shared);
         }
         match effect {
@@ -798,6 +810,10 @@ impl<'a, O: Observer> Tracer<'a, O> {
             }
             _ => {}
         }
+        if let Some(inside) = self.shared.inside() {
+            inside.read_all(self.observer);
+            inside.close_for(caller, decoded);
+        }
         let overdue = postponed::is_overdue(since);
         let (memory, waiting) = (TraceeMemory(tid), Waiting::Stopped);
         let entry = SyscallEntry { decoded, name, memory, overdue, waiting };
@@ -808,6 +824,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 return ControlFlow::Break(());
             }
             Decision::Continue
+            | Decision::Counted
             | Decision::MayWait
             | Decision::Postpone
             | Decision::Stop
@@ -839,6 +856,25 @@ impl<'a, O: Observer> Tracer<'a, O> {
             }
         }
         ControlFlow::Continue(Made::Yes)
+    }
+
+    /// Patches the place of the call that a thread has just made, if nobody else uses its memory or its registers.
+    fn patch(&mut self, tracee: &Stopped, place: u64) {
+        /// The kernel's results of calls that it makes again (linux/errno.h).
+        const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
+        let Caller { tid, tgid } = self.tracees.caller(tracee.tid());
+        let is_alone = self.nested.is_empty()
+            && tid == tgid
+            && self.tracees.threads_of(tgid).count() == 1
+            && !self.tracees.has_several_writers(tgid)
+            && self.tracees.lender(tgid).is_none()
+            && !self.tracees.is_in_syscall(tid)
+            && !self.marked.contains_key(&tid)
+            && foreign_filter::has_none_beside_ours(tid)
+            && tracee.registers().is_ok_and(|registers| !RESTARTS.contains(&registers.result()));
+        if let Some(inside) = self.shared.inside().filter(|_| is_alone) {
+            inside.patch(tracee, tgid, place, self.observer);
+        }
     }
 
     /// Makes a thread stop that runs, so that its last read-only call is known to be over.
@@ -878,6 +914,10 @@ impl<'a, O: Observer> Tracer<'a, O> {
             self.changed.insert(child, changed);
         }
         let creator = self.tracees.caller(tracee.tid()).tgid;
+        // It may have the same memory.
+        if let Some(inside) = self.shared.inside() {
+            inside.close(creator);
+        }
         if is_thread_of(creator, child) {
             self.add(child, creator, true);
             self.nested.created(tracee.tid(), child, creator, creation);
@@ -943,6 +983,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
             pins.executed(tid);
         }
         self.shared.forget_memory(tid);
+        if let Some(inside) = self.shared.inside() {
+            inside.forget(tid, self.observer);
+        }
         if !self.nested.is_empty() {
             self.nested.executed(tid, former_tid);
         }
@@ -991,6 +1034,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 pins.ended(tid);
             }
             self.shared.forget_memory(tid);
+            if let Some(inside) = self.shared.inside() {
+                inside.forget(tid, self.observer);
+            }
             self.observer.ended(tid, end);
         } else if is_leader_alone {
             self.note_several_writers(tgid, self.tracees.shares_memory(tgid));

@@ -76,6 +76,11 @@ fn signals_and_stops_work_as_alone() {
 }
 
 #[test]
+fn calls_that_a_process_notes_itself_are_made_as_alone() {
+    compare_all("looks");
+}
+
+#[test]
 fn processes_and_threads_run_as_alone() {
     compare_all("processes");
 }

@@ -154,6 +154,7 @@ impl Place {
             .env("XDG_CONFIG_HOME", &self.config)
             .env("GIT_CONFIG_GLOBAL", "/dev/null")
             .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("AGENT_SNAPSHOT_INSIDE_AFTER", "1") // with --mechanism inside
             .env("NO_COLOR", "1")
             .env_remove("CLICOLOR")
             .env_remove("CLICOLOR_FORCE")

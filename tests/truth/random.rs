@@ -9,10 +9,11 @@ use super::{compare, gaps};
 use crate::support::{MECHANISMS, Namespace, Place, User, lines, program, scan, shown};
 
 /// By each mechanism, in the namespace of the recorder.
-const SHARED: [(&str, Namespace); 3] = [
+const SHARED: [(&str, Namespace); 4] = [
     (MECHANISMS[0], Namespace::Shared),
     (MECHANISMS[1], Namespace::Shared),
     (MECHANISMS[2], Namespace::Shared),
+    (MECHANISMS[3], Namespace::Shared),
 ];
 
 /// Those that can be done here.

@@ -7,7 +7,7 @@
 //! `front.rs`, the other process.
 
 use std::ffi::CStr;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
@@ -34,6 +34,7 @@ use crate::observe::{Events, Options, Recorder, ServedDevices, unseen_kind};
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::{Keep, WarningKind};
 use crate::trace;
+use crate::trace::inside::{self, Inside};
 use crate::trace::launch::{Launched, Launching, Spawned};
 use crate::trace::notifications;
 use crate::trace::observer::{Observer, panic_text};
@@ -209,7 +210,9 @@ where
     O: Observer<Pending: Send> + Send + Sync + 'static,
 {
     let mut launched = launching.installed().map_err(refused)?;
-    let shared = Arc::new(Shared::new().map_err(denied("start the recording: eventfd"))?);
+    let after = setup.options.inside_after.map_or(inside::CALLS_BEFORE_PATCH, NonZeroU32::get);
+    let inside = launched.noted.map(|mark| Inside::new(mark, after));
+    let shared = Arc::new(Shared::new(inside).map_err(denied("start the recording: eventfd"))?);
     let refusable = setup.refusable();
     if let Some(listener) = launched.listener.take() {
         // The front keeps it open, too: without any holder the kernel fails waiting calls with ENOSYS.
@@ -233,6 +236,16 @@ where
         }
     } else {
         channel.send(&ToFront::Launched);
+    }
+    if shared.inside().is_some() {
+        let (shared, observer) = (Arc::clone(&shared), Arc::clone(observer));
+        let read = move || {
+            if let Some(inside) = shared.inside() {
+                inside.keep_reading(&*observer)
+            }
+        };
+        let started = std::thread::Builder::new().name("notes".into()).spawn(read);
+        started.map_err(denied("start the thread that reads notes"))?;
     }
     launched.release().map_err(failed("start the command"))?;
     released();

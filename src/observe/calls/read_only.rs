@@ -30,6 +30,8 @@ use crate::trace::syscalls::{Access, Effect, FileRef, Special};
 enum Use {
     /// It is recorded, or left out.
     Judged,
+    /// The same, and it matters how often it is made.
+    Counted,
     /// The same, and the call may wait for something outside.
     MayWait,
     /// A call in flight changes names on its way.
@@ -153,13 +155,14 @@ impl Recording {
             expected = self.expected_of(call, places);
         }
         let mut places = places.map(SmallVec::into_iter);
-        let mut may_wait = false;
+        let (mut may_wait, mut is_counted) = (false, false);
         let mut footprint = Footprint::default();
         for access in &call.decoded.accesses {
             let place = places.as_mut().and_then(Iterator::next);
             let lead = Lead { start: start.take(), place, is_opened_here: opens_here };
             match self.use_read_only(caller, process, access, lead, call.overdue, &mut footprint) {
                 Use::Judged => {}
+                Use::Counted => is_counted = true,
                 Use::MayWait => may_wait = true,
                 Use::Conflicts => return Decision::Postpone,
             }
@@ -192,6 +195,8 @@ impl Recording {
         } else if reads && traits.shares_paths() {
             let id = self.ledger.in_flight.begin(footprint, false);
             Decision::AwaitResult(Pending::of_read_only_call(call.name, id, true, None))
+        } else if is_counted {
+            Decision::Counted
         } else {
             Decision::Continue
         }
@@ -442,6 +447,7 @@ impl Recording {
         if let Some(place) = &place
             && let Some(known) = self.lookups.find(place, &self.ledger)
         {
+            let mut outcome = Use::Judged;
             for known in known {
                 match known {
                     Known::Recorded(name, operations) => {
@@ -450,13 +456,16 @@ impl Recording {
                             footprint.walked.push(self.ledger.names.path(*name).to_vec());
                         }
                     }
-                    Known::Suppressed(rule) => self.policy.suppressed.read(*rule),
+                    Known::Suppressed(rule) => {
+                        self.policy.suppressed.read(*rule);
+                        outcome = Use::Counted;
+                    }
                 }
             }
             if let Some(Known::Recorded(name, _)) = known.last() {
                 self.see_what_is_asked(*name, access.effect);
             }
-            return Use::Judged;
+            return outcome;
         }
         let located =
             located.unwrap_or_else(|| self.locate_read_only(caller, view.as_deref(), access, place.as_ref()));
@@ -466,7 +475,7 @@ impl Recording {
             Err(unseen) => {
                 let never_waits = unseen.is_refused() || is_ordinary_and_private(&unseen);
                 self.unseen(process, unseen);
-                return if never_waits { Use::Judged } else { Use::MayWait };
+                return if never_waits { Use::Counted } else { Use::MayWait };
             }
         };
         if traits.shares_paths() || self.ledger.in_flight.changes() {
@@ -497,6 +506,7 @@ impl Recording {
             }
             Classification::Own => return outcome,
         }
+        let is_counted = known.iter().any(|known| matches!(known, Known::Suppressed(_)));
         if let Some(place) = place
             && !may_wait
             && resolved.overlay.is_none()
@@ -504,7 +514,7 @@ impl Recording {
         {
             self.lookups.learn(place, &self.ledger, known.into(), resolved.stat.is_none());
         }
-        outcome
+        if outcome == Use::Judged && is_counted { Use::Counted } else { outcome }
     }
 
     /// Notes what an access asks for; that it reads the content, the operations tell.

@@ -8,6 +8,9 @@ use libc::user_regs_struct;
 use super::process::{Tid, check};
 use crate::trace::syscalls::Numbers;
 
+#[path = "aarch64_inside.rs"]
+pub mod inside;
+
 /// AUDIT_ARCH_AARCH64, the architecture of native system calls.
 pub const AUDIT_ARCH: u32 = 0xc000_00b7;
 

@@ -5,15 +5,21 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::process::check;
 
-/// A file that is mapped to be written (mmap(2)).
+/// A file that is mapped to be read and written (mmap(2)).
 #[derive(Debug)]
 pub struct SharedMapping {
     start: NonNull<u8>,
     length: usize,
 }
+
+// SAFETY: no reference to what is mapped ever exists; single words are atomic, and other bytes mean what others make of them.
+unsafe impl Send for SharedMapping {}
+// SAFETY: the same.
+unsafe impl Sync for SharedMapping {}
 
 impl SharedMapping {
     /// Maps the first `length` bytes of a file.
@@ -34,6 +40,31 @@ impl SharedMapping {
         let count = bytes.len().min(self.length.saturating_sub(offset));
         // SAFETY: the range lies in the mapping, to which no reference of this process exists.
         unsafe { self.start.add(offset).copy_from_nonoverlapping(NonNull::from(bytes).cast(), count) };
+    }
+
+    /// Reads the bytes at `offset`, as far as they lie in the mapping. Another process may be writing them.
+    pub fn read(&self, offset: usize, into: &mut [u8]) {
+        let count = into.len().min(self.length.saturating_sub(offset));
+        // SAFETY: the range lies in the mapping, to which no reference of this process exists.
+        unsafe { self.start.add(offset).copy_to_nonoverlapping(NonNull::from(into).cast(), count) };
+    }
+
+    /// The word at `offset`, and with it what was written before it.
+    pub fn load(&self, offset: usize) -> u64 {
+        self.word(offset).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    /// Writes the word at `offset`, after what was written before.
+    pub fn store(&self, offset: usize, value: u64) {
+        if let Some(word) = self.word(offset) {
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    fn word(&self, offset: usize) -> Option<&AtomicU64> {
+        let fits = offset.is_multiple_of(8) && offset.checked_add(8)? <= self.length;
+        // SAFETY: the word lies in the mapping and is aligned; whoever else uses it does so atomically.
+        fits.then(|| unsafe { self.start.add(offset).cast::<AtomicU64>().as_ref() })
     }
 }
 

@@ -7,8 +7,8 @@ use super::process::{Tid, check, kill, kill_thread};
 use super::ptrace::{Stopped, SyscallStop, syscall_stop};
 use crate::trace::wait_status::{Stop, WaitStatus};
 
-/// A tracee that makes system calls for us instead of the one at whose entry it is. When this value is dropped, it is
-/// about to make that one again. No other thread may use its memory meanwhile.
+/// A tracee that makes system calls for us. When this value is dropped, its registers are what they were, or it is about to
+/// make the call again at whose entry it was. No other thread may use its memory meanwhile.
 #[derive(Debug)]
 pub struct Puppet<'a> {
     tracee: &'a Stopped,
@@ -32,6 +32,14 @@ impl<'a> Puppet<'a> {
         tracee.skip(0)?;
         while !matches!(advance(tid, &mut puppet.held)?, SyscallStop::Exit { .. }) {}
         Ok(puppet)
+    }
+
+    /// A tracee that is stopped between two system calls, and runs on there when this value is dropped.
+    pub fn between_calls(tracee: &'a Stopped, instruction: u64) -> io::Result<Puppet<'a>> {
+        let tid = tracee.tid();
+        let (mask, registers) = (signal_mask(tid)?, tracee.registers()?);
+        set_signal_mask(tid, u64::MAX)?;
+        Ok(Puppet { tracee, instruction, registers, mask, held: Vec::new() })
     }
 
     /// Makes a system call; its result. The process is killed if it makes another call instead: the program has replaced the

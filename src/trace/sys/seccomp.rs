@@ -104,6 +104,8 @@ pub struct Notification {
     pub number: u64,
     /// The six argument registers.
     pub arguments: [u64; 6],
+    /// The address after the instruction that makes it.
+    pub instruction_pointer: u64,
 }
 
 /// Waits for the next notification.
@@ -124,6 +126,7 @@ pub fn receive_notification(listener: BorrowedFd<'_>) -> io::Result<Notification
         arch: message.data.arch,
         number: u64::from(message.data.nr.cast_unsigned()),
         arguments: message.data.args,
+        instruction_pointer: message.data.instruction_pointer,
     })
 }
 

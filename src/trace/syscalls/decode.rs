@@ -26,6 +26,16 @@ pub enum Interpretation {
     Relevant(&'static str, DecodedSyscall),
 }
 
+impl Interpretation {
+    /// What it names and does, if it matters.
+    pub fn decoded(&self) -> Option<&DecodedSyscall> {
+        match self {
+            Interpretation::Relevant(_, decoded) => Some(decoded),
+            Interpretation::Irrelevant | Interpretation::Unreadable(_) => None,
+        }
+    }
+}
+
 /// Interprets the syscall `number` of ABI `arch`.
 pub fn interpret(arch: u32, number: u64, args: &Args, memory: &dyn Memory) -> Interpretation {
     let special = |special| DecodedSyscall { special: Some(special), ..DecodedSyscall::default() };

@@ -1,5 +1,12 @@
 //! The flags of open(2), openat(2) and openat2(2).
 
+use crate::trace::sys::arch::O_LARGEFILE;
+
+/// The flags of an open that only reads, and of which [`OpenFlags`] keeps all but whether the descriptor is closed at an
+/// exec.
+pub const PLAIN_OPEN: i32 =
+    libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC | O_LARGEFILE;
+
 /// The flags of an open that matter here (open(2)).
 ///
 /// `read` and `write` are both false for O_PATH and for access mode 3 (a descriptor for ioctl alone).

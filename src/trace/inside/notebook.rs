@@ -1,0 +1,269 @@
+//! The notes of one process: the block that is mapped in it, and what was read of its ring.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use foldhash::fast::RandomState;
+use rustix::fs::ftruncate;
+
+use super::layout;
+use super::lock;
+use super::notes::{Slot, Start, Told, named, start_directory, tell};
+use crate::trace::memory::{Memory as _, RemoteAddr};
+use crate::trace::observer::{Caller, Observer, gap};
+use crate::trace::sys::arch::inside as code;
+use crate::trace::sys::{self, Puppet, SharedMapping, Stopped, Tid, TraceeMemory};
+use crate::trace::syscalls::{DecodedSyscall, Dirfd, FileRef};
+
+/// Each directory that was learnt is open here.
+const MOST_LEARNT: u32 = 16;
+const MOST_STARTS: usize = 10_000;
+
+/// The notes of a process.
+#[derive(Debug)]
+pub struct Notebook {
+    /// Where the block lies in the process.
+    block: u64,
+    ring: SharedMapping,
+    reader: Mutex<Reader>,
+    /// Whether it stays closed.
+    is_ended: AtomicBool,
+    /// The ends of the patched call sites, with the number of the call, in the order of their thunks.
+    sites: Mutex<Vec<(u64, u32)>>,
+}
+
+#[derive(Debug, Default)]
+struct Reader {
+    /// How many notes were read.
+    tail: u64,
+    /// The directories where paths start, by the number that notes have for them.
+    starts: HashMap<u32, Start, RandomState>,
+    /// How many of them were learnt.
+    learnt: u32,
+}
+
+impl Notebook {
+    /// Maps the block in a process, near a place in its code.
+    pub fn map_in(tracee: &Stopped, place: u64, mark: u64) -> io::Result<Notebook> {
+        let tid = tracee.tid();
+        let block = free_block(tid, place).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut puppet = Puppet::between_calls(tracee, place - 2)?;
+        // Any string will do for its name.
+        let fd =
+            puppet.call(libc::SYS_memfd_create, [place & !0xfff, libc::MFD_CLOEXEC.into(), 0, 0, 0, 0])?;
+        let mapped = Notebook::map(&mut puppet, tid, fd, block, mark);
+        let closed = puppet.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
+        mapped.and_then(|notebook| closed.map(|_| notebook))
+    }
+
+    fn map(puppet: &mut Puppet<'_>, tid: Tid, fd: u64, block: u64, mark: u64) -> io::Result<Notebook> {
+        const RING: u64 = layout::END - layout::RING;
+        let bits = |of: i32| u64::from(of.unsigned_abs());
+        let file = File::options().read(true).write(true).open(format!("/proc/{tid}/fd/{fd}"))?;
+        ftruncate(&file, RING)?;
+        let ring = SharedMapping::of(&file, usize::try_from(RING).map_err(io::Error::other)?)?;
+        let (private, none) = (bits(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS), u64::MAX);
+        let fixed = bits(libc::MAP_FIXED_NOREPLACE);
+        let mut map = |from: u64, to: u64, protection: i32, flags: u64, fd: u64| {
+            let arguments = [block + from, to - from, bits(protection), flags | fixed, fd, 0];
+            puppet.call(libc::SYS_mmap, arguments)
+        };
+        map(0, layout::DATA, libc::PROT_READ | libc::PROT_EXEC, private, none)?;
+        let data = libc::PROT_READ | libc::PROT_WRITE;
+        map(layout::DATA, layout::RING, data, private, none)?;
+        map(layout::RING, layout::END, data, bits(libc::MAP_SHARED), fd)?;
+        let (at, length) = (block + layout::DATA, layout::RING - layout::DATA);
+        puppet.call(libc::SYS_madvise, [at, length, bits(libc::MADV_WIPEONFORK), 0, 0, 0])?;
+        puppet.call(libc::SYS_madvise, [block + layout::RING, RING, bits(libc::MADV_DONTFORK), 0, 0, 0])?;
+        sys::overwrite_memory(tid, block, code::code())?;
+        sys::write_memory(tid, block + layout::NUDGE, &(layout::SLOTS / 2).to_ne_bytes())?;
+        sys::write_memory(tid, block + layout::MARK, &mark.to_ne_bytes())?;
+        sys::write_memory(tid, block + layout::ACTIVE, &1_u32.to_ne_bytes())?;
+        let (reader, sites) = (Mutex::default(), Mutex::default());
+        Ok(Notebook { block, ring, reader, is_ended: AtomicBool::new(false), sites })
+    }
+
+    /// Has the process note nothing, until a call of it was judged.
+    pub fn close(&self) {
+        self.ring.store(of_ring(layout::OPEN), 0);
+    }
+
+    /// The same, whatever it calls.
+    pub fn close_for_ever(&self) {
+        self.is_ended.store(true, Ordering::Release);
+        self.close();
+    }
+
+    /// Patches the call site that ends at a place and has these bytes. Unsupported: there is no room for another one.
+    pub fn patch(
+        &self,
+        tracee: &Stopped,
+        place: u64,
+        bytes: [u8; code::SITE],
+        name: &str,
+        number: u32,
+    ) -> io::Result<()> {
+        let unfit = || io::Error::from(io::ErrorKind::Unsupported);
+        let mut sites = lock(&self.sites);
+        let at = self.block + layout::THUNKS + sites.len() as u64 * code::THUNK;
+        if at + code::THUNK > self.block + layout::DATA {
+            return Err(unfit());
+        }
+        let thunk = code::thunk(self.block, at, place, name, number).ok_or_else(unfit)?;
+        let jump = code::jump(bytes, number, place, at).ok_or_else(unfit)?;
+        sys::overwrite_memory(tracee.tid(), at, &thunk)?;
+        sys::overwrite_memory(tracee.tid(), place - code::SITE as u64, &jump)?;
+        sites.push((place, number));
+        Ok(())
+    }
+
+    /// Calls that were noted are noted again from now on.
+    pub fn begin_generation(&self) {
+        let generation = self.ring.load(of_ring(layout::GENERATION));
+        self.ring.store(of_ring(layout::GENERATION), generation.wrapping_add(1));
+    }
+
+    /// Opens it, and learns where the path of a call starts which waits to be made.
+    pub fn learn(&self, caller: Caller, decoded: Option<&DecodedSyscall>, observer: &impl Observer) {
+        if self.is_ended.load(Ordering::Acquire) {
+            return;
+        }
+        let was_closed = self.ring.load(of_ring(layout::OPEN)) == 0;
+        if was_closed || lock(&self.reader).starts.len() > MOST_STARTS {
+            self.read(caller.tgid, observer);
+            self.forget_starts();
+            self.ring.store(of_ring(layout::OPEN), 1);
+        }
+        let file = decoded.and_then(|decoded| decoded.accesses.first()).map(|access| &access.file);
+        let Some(FileRef::Path { dirfd, path }) = file else { return };
+        if path.starts_with(b"/") {
+            return;
+        }
+        let link = match *dirfd {
+            Dirfd::Cwd => format!("/proc/{}/cwd", caller.tid),
+            Dirfd::Fd(fd) => format!("/proc/{}/fd/{fd}", caller.tid),
+        };
+        let Some((directory, identity, length)) = start_directory(&link) else { return };
+        if lock(&self.reader).learnt >= MOST_LEARNT {
+            self.read(caller.tgid, observer);
+            self.forget_starts();
+        }
+        let mut reader = lock(&self.reader);
+        reader.learnt += 1;
+        let number = if *dirfd == Dirfd::Cwd { layout::CWD } else { layout::CWD + reader.learnt };
+        reader.starts.insert(number, Start::Open(directory));
+        if number == layout::CWD {
+            let [.., mount] = identity;
+            self.ring.store(of_ring(layout::CWD_MOUNT), mount);
+            self.ring.store(of_ring(layout::KNOWS_CWD), length << 32 | 1);
+            return;
+        }
+        let at = known(identity[0]);
+        for (word, value) in identity.into_iter().chain([length << 32 | u64::from(number)]).enumerate() {
+            self.ring.store(at + 8 * word, value);
+        }
+    }
+
+    /// Forgets where paths start; all notes were read, and the process waits.
+    fn forget_starts(&self) {
+        self.ring.store(of_ring(layout::KNOWS_CWD), 0);
+        for number in 0..layout::MOST_KNOWN {
+            self.ring.store(known(number) + 24, 0);
+        }
+        let mut reader = lock(&self.reader);
+        reader.starts.clear();
+        reader.learnt = 0;
+        // The numbers are given again.
+        self.begin_generation();
+    }
+
+    /// Tells the observer of the notes that nobody has read; whether there were any.
+    pub fn read(&self, process: Tid, observer: &impl Observer) -> bool {
+        let mut reader = lock(&self.reader);
+        let head = self.ring.load(of_ring(layout::HEAD));
+        if head.wrapping_sub(reader.tail) > layout::SLOTS {
+            gap(observer, &format!("process {process} has overwritten what it noted of its calls"));
+            reader.tail = head;
+        }
+        let had_notes = reader.tail != head;
+        let mut texts = HashMap::new();
+        while reader.tail != head {
+            let mut slot: Slot = [0; layout::SLOT];
+            self.ring.read(
+                of_ring(layout::FIRST_SLOT + reader.tail % layout::SLOTS * layout::SLOT as u64),
+                &mut slot,
+            );
+            let mut start_of = |number: u32| {
+                let text = texts.entry(number).or_insert_with(|| reader.starts.get(&number)?.path());
+                text.clone()
+            };
+            let told = match named(&slot, &mut start_of) {
+                Some((number, start)) => {
+                    texts.remove(&number);
+                    reader.starts.insert(number, start);
+                    Some(Told { is_counted: true, digest: 0 })
+                }
+                None => tell(process, &slot, start_of, observer),
+            };
+            match told {
+                Some(Told { is_counted: false, digest }) if digest != 0 => {
+                    self.ring.store(of_ring(layout::FIRST_NOTED + 8 * (digest % layout::NOTED)), digest);
+                }
+                Some(_) => {}
+                None => gap(observer, &format!("a call that process {process} has noted can't be read")),
+            }
+            reader.tail += 1;
+            if reader.tail.is_multiple_of(layout::SLOTS / 16) {
+                self.ring.store(of_ring(layout::TAIL), reader.tail);
+            }
+        }
+        self.ring.store(of_ring(layout::TAIL), reader.tail);
+        had_notes
+    }
+
+    /// Has a thread leave the code; none if it is elsewhere.
+    pub fn leave(&self, tracee: &Stopped) -> Option<()> {
+        let registers = tracee.registers().ok()?;
+        let offset = registers.instruction_pointer().checked_sub(self.block)?;
+        let sites = lock(&self.sites);
+        if offset >= layout::DATA {
+            return None;
+        }
+        let thunk = offset.checked_sub(layout::THUNKS).map(|into| into / code::THUNK);
+        let thunk = thunk.and_then(|index| sites.get(usize::try_from(index).ok()?).copied());
+        let mut data = [0; 10];
+        TraceeMemory(tracee.tid()).read_words(RemoteAddr(self.block + layout::SAVED), &mut data).ok()?;
+        code::leave(&registers, self.block, &data, thunk).set(tracee.tid()).ok()
+    }
+}
+
+/// Where a block fits in a process, below a place in its code and not far from it.
+fn free_block(process: Tid, place: u64) -> Option<u64> {
+    /// As far as a jump reaches, and no nearer to the first page than programs may map.
+    const FAR: u64 = 1 << 30;
+    const LOWEST: u64 = 1 << 16;
+    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).ok()?;
+    let ranges = maps.lines().filter_map(|line| {
+        let (start, end) = line.split(' ').next()?.split_once('-')?;
+        Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
+    });
+    let below: Vec<_> = ranges.take_while(|(start, _)| *start <= place).collect();
+    let ends = below.iter().rev().skip(1).map(|(_, end)| *end).chain([LOWEST]);
+    below.iter().rev().zip(ends).find_map(|(&(start, _), end)| {
+        let block = start.checked_sub(layout::END)?;
+        (block >= end.max(LOWEST) && place - block < FAR).then_some(block)
+    })
+}
+
+/// Where something is in the ring.
+fn of_ring(offset: u64) -> usize {
+    usize::try_from(offset - layout::RING).expect("a ring is small")
+}
+
+/// Where it is in the ring what is known of a directory, by its inode number.
+fn known(inode: u64) -> usize {
+    of_ring(layout::KNOWN + 32 * (inode % layout::MOST_KNOWN))
+}

@@ -1,0 +1,34 @@
+//! On aarch64 no process notes calls itself: each is a ptrace-stop there, since there are no notifications.
+
+use super::Registers;
+
+/// There is no code.
+pub fn code() -> &'static [u8] {
+    &[]
+}
+
+/// How long the thunk of a call site is.
+pub const THUNK: u64 = 32;
+
+/// The names of the calls that can be noted: none.
+pub fn calls() -> impl Iterator<Item = &'static str> {
+    std::iter::empty()
+}
+
+/// How long a call site is.
+pub const SITE: usize = 8;
+
+/// No place is a call site.
+pub fn jump(_: [u8; SITE], _: u32, _: u64, _: u64) -> Option<[u8; 4]> {
+    None
+}
+
+/// Nor has it a thunk.
+pub fn thunk(_: u64, _: u64, _: u64, _: &str, _: u32) -> Option<Vec<u8>> {
+    None
+}
+
+/// No thread is in the code.
+pub fn leave(registers: &Registers, _: u64, _: &[u64; 9], _: Option<(u64, u32)>) -> Registers {
+    *registers
+}

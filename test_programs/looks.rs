@@ -1,0 +1,212 @@
+//! The same few read-only calls, often enough that a process notes them itself (`--mechanism inside`), in the situations
+//! that disturb that.
+
+#[macro_use]
+mod scenario;
+
+use std::ffi::CString;
+use std::mem::MaybeUninit;
+use std::ptr::{null, null_mut};
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+use libc::*;
+use scenario::{fork, line, said, wait_with};
+
+/// More than it takes, also where what notes them is full from time to time.
+const OFTEN: usize = 2_000;
+
+static HEARD: AtomicU32 = AtomicU32::new(0);
+
+fn stat(path: &str) -> String {
+    let path = CString::new(path).unwrap();
+    let mut stat = MaybeUninit::<stat64>::zeroed();
+    said(c!(stat64(path.as_ptr(), stat.as_mut_ptr())))
+}
+
+fn stat_at(directory: c_int, name: &str) -> String {
+    let name = CString::new(name).unwrap();
+    let mut stat = MaybeUninit::<stat64>::zeroed();
+    said(c!(fstatat64(directory, name.as_ptr(), stat.as_mut_ptr(), AT_SYMLINK_NOFOLLOW)))
+}
+
+/// The first byte of a file.
+fn first_byte(path: &str) -> String {
+    let path = CString::new(path).unwrap();
+    let file = c!(open64(path.as_ptr(), O_RDONLY | O_CLOEXEC));
+    let mut byte = [0_u8];
+    let count = c!(read(file, byte.as_mut_ptr().cast(), 1));
+    c!(close(file));
+    format!("{count} {}", byte[0])
+}
+
+fn open_directory(at: c_int, name: &str) -> c_int {
+    let name = CString::new(name).unwrap();
+    c!(openat64(at, name.as_ptr(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC))
+}
+
+fn prepare() {
+    for directory in ["a", "b", "a/inner"] {
+        std::fs::create_dir(directory).unwrap();
+    }
+    for (file, text) in [("a/one", "1"), ("b/two", "2"), ("a/inner/three", "3")] {
+        std::fs::write(file, text).unwrap();
+    }
+}
+
+/// Does something often, and prints each answer once.
+fn often(mut look: impl FnMut(usize) -> String) {
+    let mut answers: Vec<String> = (0..OFTEN).map(&mut look).collect();
+    answers.sort();
+    answers.dedup();
+    answers.iter().for_each(|answer| line(answer));
+}
+
+extern "C" fn look_again(_: c_int) {
+    // Nothing that allocates: it may have interrupted malloc(3).
+    let mut stat = MaybeUninit::<stat64>::zeroed();
+    let found = c!(stat64(c"a/one".as_ptr(), stat.as_mut_ptr()));
+    let file = c!(open64(c"b/two".as_ptr(), O_RDONLY | O_CLOEXEC));
+    if found != 0 || file < 0 || c!(close(file)) != 0 {
+        scenario::end(1);
+    }
+    HEARD.fetch_add(1, SeqCst);
+}
+
+fn set_timer(microseconds: suseconds_t) {
+    let interval = timeval { tv_sec: 0, tv_usec: microseconds };
+    let timer = itimerval { it_interval: interval, it_value: interval };
+    c!(setitimer(ITIMER_REAL, &raw const timer, null_mut()));
+}
+
+/// The handler looks, too, wherever it has interrupted.
+fn under_a_timer() {
+    prepare();
+    let handler = look_again as extern "C" fn(c_int);
+    c!(signal(SIGALRM, handler as sighandler_t));
+    set_timer(300);
+    let mut answers = std::collections::BTreeSet::new();
+    while HEARD.load(SeqCst) < 300 {
+        for turn in 0..OFTEN {
+            answers.insert(format!("{} {}", turn % 3, stat(["a/one", "a/none", "b/two"][turn % 3])));
+            answers.insert(first_byte("a/one"));
+        }
+    }
+    set_timer(0);
+    answers.iter().for_each(|answer| line(answer));
+}
+
+fn bad_addresses() {
+    prepare();
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS;
+    let pages: *mut c_char = c!(mmap(null_mut(), 8192, PROT_READ | PROT_WRITE, flags, -1, 0)).cast();
+    c!(munmap(pages.add(4096).cast(), 4096));
+    c!(pages.write_bytes(b'x', 4096));
+    let mut result = MaybeUninit::<stat64>::zeroed();
+    let ends_nowhere: *const c_char = c!(pages.add(4000));
+    often(|_| said(c!(stat64(ends_nowhere, result.as_mut_ptr()))));
+    often(|_| said(c!(stat64(null(), result.as_mut_ptr()))));
+    often(|_| said(c!(stat64(c"a/one".as_ptr(), null_mut()))));
+    for length in [180, 182, 183, 184, 185, 255, 256, 4095, 4096] {
+        line(&format!("{length}: {}", stat(&"y".repeat(length))));
+    }
+    line(&stat(""));
+}
+
+fn children() {
+    prepare();
+    often(|_| stat("a/one"));
+    for _ in 0..20 {
+        let child = fork(|| {
+            often(|_| stat("b/two"));
+            0
+        });
+        line(&wait_with(child, 0));
+        line(&stat("a/inner"));
+        let status = std::process::Command::new("true").current_dir("a").status().unwrap();
+        line(&format!("{status}"));
+        often(|_| stat("a/none"));
+    }
+}
+
+fn directories() {
+    prepare();
+    let (mut a, mut b) = (open_directory(AT_FDCWD, "a"), open_directory(AT_FDCWD, "b"));
+    for _ in 0..3 {
+        often(|turn| format!("{} {}", turn % 2, stat_at([a, b][turn % 2], "one")));
+        // The same numbers stand for other directories.
+        c!(close(a));
+        c!(close(b));
+        (b, a) = (open_directory(AT_FDCWD, "b"), open_directory(AT_FDCWD, "a"));
+        often(|turn| format!("{} {}", turn % 2, stat_at([a, b][turn % 2], "two")));
+        c!(dup2(a, b));
+        often(|_| stat_at(b, "one"));
+        c!(close(b));
+        b = open_directory(AT_FDCWD, "b");
+    }
+    often(|_| {
+        let inner = open_directory(a, "inner");
+        let copy = c!(dup(inner));
+        c!(close(inner));
+        let found = stat_at(copy, "three") + &stat_at(copy, "four");
+        c!(close(copy));
+        found
+    });
+    let inner = open_directory(a, "inner");
+    std::fs::rename("a/inner", "b/moved").unwrap();
+    often(|_| stat_at(inner, "three") + &stat_at(a, "inner"));
+    for (name, path) in [("a", "one"), ("../b", "moved/three"), ("moved", "../two"), ("../../a", "one")] {
+        std::env::set_current_dir(name).unwrap();
+        often(|_| stat(path) + &stat("."));
+    }
+    std::env::set_current_dir("..").unwrap();
+    std::fs::remove_dir_all("b").unwrap();
+    often(|_| stat_at(inner, "three") + &stat_at(inner, ".") + &stat_at(inner, ".."));
+}
+
+fn threads() {
+    prepare();
+    often(|_| stat("a/one"));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| assert!((0..OFTEN).all(|_| stat("b/two") == "0")));
+        }
+        often(|_| stat("a/none"));
+    });
+    often(|_| first_byte("a/one"));
+}
+
+/// What is changed in between is seen before and after.
+fn changes() {
+    prepare();
+    for turn in 0..30 {
+        let name = format!("a/new{turn}");
+        (0..40).for_each(|_| assert_ne!(stat(&name), "0"));
+        std::fs::write(&name, "new").unwrap();
+        (0..40).for_each(|_| assert_eq!(first_byte(&name), "1 110"));
+        std::fs::remove_file(&name).unwrap();
+    }
+    line(&stat("a/new0"));
+}
+
+/// Whether this process notes calls itself: then it has a memfd mapped.
+fn notes() {
+    prepare();
+    often(|_| stat("a/one"));
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    line(&format!("{}", maps.contains("/memfd:")));
+}
+
+fn main() {
+    let name = std::env::args().nth(1);
+    if name.as_deref() == Some("notes") {
+        return notes();
+    }
+    scenario::run(&[
+        ("under_a_timer", under_a_timer),
+        ("bad_addresses", bad_addresses),
+        ("children", children),
+        ("directories", directories),
+        ("threads", threads),
+        ("changes", changes),
+    ]);
+}

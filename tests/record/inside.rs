@@ -1,0 +1,143 @@
+//! `--mechanism inside`: what processes note themselves is told as what is judged call by call.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::{LEVELS, Place, User, has, program, shown};
+
+/// What differs between two recordings of the same: times, numbers and names of this one.
+const OF_ONE_RECORDING: [&str; 15] = [
+    "id",
+    "version",
+    "created_at",
+    "started_at",
+    "finished_at",
+    "started_us",
+    "ended_us",
+    "pid",
+    "parent_pid",
+    "mtime",
+    "mtime_nsec",
+    "ino",
+    "dev",
+    "size",
+    "digest",
+];
+
+fn without_what_differs(value: Value, base: &str) -> Value {
+    match value {
+        Value::Object(object) => {
+            let kept = object.into_iter().filter(|(key, _)| !OF_ONE_RECORDING.contains(&key.as_str()));
+            kept.map(|(key, value)| (key, without_what_differs(value, base))).collect()
+        }
+        Value::Array(values) => values.into_iter().map(|value| without_what_differs(value, base)).collect(),
+        Value::String(text) => text.replace(base, "BASE").into(),
+        other => other,
+    }
+}
+
+/// What a recording tells of a command; `prepare` runs before, in the same directory.
+fn told(user: User, mechanism: &str, level: &str, prepare: &str, command: &[&str]) -> Value {
+    let place = Place::of(user);
+    let prepared = place.program("sh").args(["-ec", prepare]).output().unwrap();
+    assert!(prepared.status.success(), "{}", shown(&prepared));
+    let mut recorded = place.command();
+    recorded.arg("--snapshot-dir").arg(&place.out).args([
+        "--quiet",
+        "--mechanism",
+        mechanism,
+        "--keep",
+        level,
+    ]);
+    let output = recorded.arg("--").args(command).output().unwrap();
+    let text =
+        std::fs::read(place.out.join("manifest.json")).unwrap_or_else(|_| panic!("{}", shown(&output)));
+    without_what_differs(serde_json::from_slice(&text).unwrap(), place.base().to_str().unwrap())
+}
+
+/// The values that differ, by their places.
+fn differences(one: &Value, other: &Value, at: &str, found: &mut Vec<String>) {
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => {
+            for key in one.keys().chain(other.keys().filter(|key| !one.contains_key(*key))) {
+                let place = format!("{at}/{key}");
+                let of = |object: &serde_json::Map<_, _>| object.get(key).cloned().unwrap_or_default();
+                differences(&of(one), &of(other), &place, found);
+            }
+        }
+        (Value::Array(one), Value::Array(other)) if one.len() == other.len() => {
+            for (number, (one, other)) in one.iter().zip(other).enumerate() {
+                differences(one, other, &format!("{at}/{number}"), found);
+            }
+        }
+        _ if one == other => {}
+        _ => found.push(format!("{at}: {one} and {other}")),
+    }
+}
+
+fn is_told_the_same(prepare: &str, command: &[&str]) {
+    for &user in User::all() {
+        for level in LEVELS {
+            let [judged, noted] =
+                ["auto", "inside"].map(|mechanism| told(user, mechanism, level, prepare, command));
+            let mut found = Vec::new();
+            differences(&judged, &noted, "", &mut found);
+            assert!(found.is_empty(), "{command:?} as {user:?}, {level}: {}", found.join("\n"));
+        }
+    }
+}
+
+#[test]
+fn process_notes_its_calls_itself() {
+    let program = program("looks");
+    for (mechanism, notes) in [("auto", "0\nfalse\n"), ("inside", "0\ntrue\n")] {
+        let place = Place::new();
+        let mut recorded = place.recorder(mechanism);
+        let output = recorded.arg(&program).arg("notes").output().unwrap();
+        let can = agent_snapshot::trace::launch::has_notifications();
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            if can { notes } else { "0\nfalse\n" },
+            "{mechanism}"
+        );
+    }
+}
+
+#[test]
+fn what_disturbs_it_is_told_the_same() {
+    let program = program("looks");
+    let program = program.to_str().unwrap();
+    let list = Command::new(program).arg("--list").output().unwrap();
+    for scenario in String::from_utf8(list.stdout).unwrap().lines() {
+        is_told_the_same("true", &[program, scenario]);
+    }
+}
+
+#[test]
+fn programs_that_walk_are_told_the_same() {
+    let tree = "mkdir -p t/a/b/c t/d 'a b'; ln -s ../d t/a/link; ln -s nowhere t/dangling; mkfifo t/d/fifo
+        for i in $(seq 300); do echo $i > t/a/b/$i; echo x$i > t/d/x$i; done; chmod 000 t/a/b/7";
+    for command in [
+        "find t -type f",
+        "find -L t -name '*1'",
+        "du -a t; ls -lR t",
+        "grep -r 4 t",
+        "cp -r t u; rm -r u",
+        "tar cf t.tar t; tar tf t.tar",
+        "cat t/a/b/* t/d/x*",
+        "for i in 1 2 3; do [ -e t/none$i ]; cd t/a; [ -f b/$i ]; cd ../..; done; mv t v; find v; mv v t; find t",
+    ] {
+        is_told_the_same(tree, &["sh", "-c", command]);
+    }
+    if has("git") {
+        let repository = format!(
+            "{tree}\ngit init -q; git add .
+            export GIT_AUTHOR_DATE=@0 GIT_COMMITTER_DATE=@0; git -c user.name=n -c user.email=e commit -qm m"
+        );
+        is_told_the_same(&repository, &["git", "status", "--short"]);
+    }
+    if has("python3") {
+        is_told_the_same(tree, &["python3", "-c", "import json, email, os; print(len(list(os.walk('t'))))"]);
+    }
+}
