@@ -505,6 +505,32 @@ fn lend() {
     attempt(|| is_secret(open_at(AT_FDCWD, path, O_RDONLY)));
 }
 
+/// A process that has this memory opens a path, and then executes a program that has another path at the same address.
+fn successor() {
+    extern "C" fn open_and_execute(_: *mut c_void) -> c_int {
+        c!(close(open_at(AT_FDCWD, AT, O_RDONLY)));
+        let arguments = [c"swaps".as_ptr(), c"successor".as_ptr(), c"0".as_ptr(), c"".as_ptr(), ptr::null()];
+        c!(execv(c"/proc/self/exe".as_ptr(), arguments.as_ptr()))
+    }
+    const AT: *const c_char = 0x2000_0000 as *const c_char;
+    let is_successor = env::args().len() == 4;
+    let flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+    let page = c!(mmap(AT.cast_mut().cast(), 4096, PROT_READ | PROT_WRITE, flags, -1, 0));
+    assert!(page != MAP_FAILED);
+    c!(strcpy(page.cast(), if is_successor { c"shut/file" } else { c"open/file" }.as_ptr()));
+    if is_successor {
+        std::process::exit(if is_secret(open_at(AT_FDCWD, AT, O_RDONLY)) { 7 } else { 0 });
+    }
+    let mut stack = vec![0u128; 1 << 12];
+    let top: *mut c_void = stack.as_mut_ptr_range().end.cast();
+    attempt(|| {
+        let child = c!(clone(open_and_execute, top, CLONE_VM | CLONE_VFORK | SIGCHLD, ptr::null_mut()));
+        let mut status = 0;
+        assert_eq!(c!(waitpid(child, &raw mut status, 0)), child);
+        WIFEXITED(status) && WEXITSTATUS(status) == 7
+    });
+}
+
 /// Tries to replace the memory that the arguments are copied to, and then that memory's content.
 fn unpin() {
     // There is none before there is another thread.
@@ -563,6 +589,7 @@ fn main() {
         ("contact", contact),
         ("send", send),
         ("lend", lend),
+        ("successor", successor),
         ("unpin", unpin),
     ]);
 }

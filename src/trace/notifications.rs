@@ -10,7 +10,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,8 +20,8 @@ use super::observer::{Caller, Decision, Errno, Observer, SyscallEntry, Waiting, 
 use super::postponed::{self, PostponedQueue};
 use super::question;
 use super::shared::Shared;
-use super::steady::is_steady;
-use super::sys::{self, Interrupter, Notification, TraceeMemory};
+use super::steady::steady_memory;
+use super::sys::{self, AddressSpace, Interrupter, Notification, TraceeMemory};
 use super::syscalls::{self, Args, DecodedSyscall, Interpretation, Refusable};
 
 /// What becomes of a syscall whose notification is answered.
@@ -180,11 +180,19 @@ impl<'a, O: Observer> Server<'a, O> {
         }
     }
 
-    /// Whether nobody can change what the arguments of a call point to; none where no rule may refuse it.
-    fn is_steady(&self, caller: Caller, number: u64, arguments: &Args) -> Option<bool> {
-        let (row, refusable) = syscalls::row_of(number).zip(self.refusable)?;
-        let is_steady = || is_steady(self.shared, caller, arguments, &row.pinned(arguments, refusable));
-        row.may_be_refused(refusable).then(|| refusable.unseen_ends && is_steady())
+    /// The memory of a caller if nobody can change what the arguments of its call point to; none where no rule may refuse
+    /// that.
+    fn steady_memory(
+        &self,
+        caller: Caller,
+        Notification { id, number, arguments, .. }: &Notification,
+    ) -> Option<Option<Arc<AddressSpace>>> {
+        let (row, refusable) = syscalls::row_of(*number).zip(self.refusable)?;
+        row.may_be_refused(refusable).then(|| {
+            let pointers = refusable.unseen_ends.then(|| row.pinned(arguments, refusable))?;
+            let is_alive = || sys::is_notification_valid(self.listener.as_fd(), *id);
+            steady_memory(self.shared, caller, arguments, &pointers, is_alive)
+        })
     }
 
     /// Serves a notification. If that panics, the syscall continues all the same, unless rules may refuse it.
@@ -201,12 +209,19 @@ impl<'a, O: Observer> Server<'a, O> {
         let caller = self.shared.caller(tid);
         let open = plain_open(number, &arguments);
         // First, since this may decide which content of a file a page has.
-        let steady = self.is_steady(caller, number, &arguments);
-        let interpretation = syscalls::interpret(arch, number, &arguments, &memory);
-        // The memory that was read is the caller's only if it is still blocked.
-        if !sys::is_notification_valid(self.listener.as_fd(), id) {
-            return;
-        }
+        let steady_memory = self.steady_memory(caller, &unanswered.notification);
+        let steady = steady_memory.as_ref().map(Option::is_some);
+        let interpretation = match &steady_memory {
+            Some(Some(memory)) => syscalls::interpret(arch, number, &arguments, &**memory),
+            _ => {
+                let interpretation = syscalls::interpret(arch, number, &arguments, &memory);
+                // The memory that was read is the caller's only if it is still blocked.
+                if !sys::is_notification_valid(self.listener.as_fd(), id) {
+                    return;
+                }
+                interpretation
+            }
+        };
         let overdue = postponed::is_overdue(since);
         // What was not decided, because of a bug of ours, is not made.
         if steady.is_some() {

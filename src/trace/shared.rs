@@ -12,7 +12,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use super::inside::Inside;
 use super::observer::Caller;
-use super::sys::{Maps, Tid};
+use super::sys::{AddressSpace, Tid};
 use super::syscalls::Args;
 
 /// What the tracing thread and the notification threads share; `P` is what the observer keeps of a syscall.
@@ -44,8 +44,8 @@ struct Tables<P> {
     to_repeat: HashSet<Tid, foldhash::fast::RandomState>,
     /// The processes whose memory several threads can write.
     with_several_writers: HashSet<Tid, foldhash::fast::RandomState>,
-    /// What is mapped in processes, as far as that was asked for.
-    maps: HashMap<Tid, Arc<Maps>, foldhash::fast::RandomState>,
+    /// The memory of processes, as far as that was asked for.
+    address_spaces: HashMap<Tid, Arc<AddressSpace>, foldhash::fast::RandomState>,
 }
 
 impl<P> Shared<P> {
@@ -57,7 +57,7 @@ impl<P> Shared<P> {
             awaited: HashMap::default(),
             to_repeat: HashSet::default(),
             with_several_writers: HashSet::default(),
-            maps: HashMap::default(),
+            address_spaces: HashMap::default(),
         };
         let settled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE)?;
         Ok(Shared {
@@ -141,32 +141,43 @@ impl<P> Shared<P> {
         }
     }
 
-    /// Whether several threads can write the memory of a process.
-    pub(super) fn has_several_writers(&self, process: Tid) -> bool {
-        self.lock().with_several_writers.contains(&process)
-    }
-
-    /// What is mapped in a process.
-    pub(super) fn maps(&self, process: Tid) -> Option<Arc<Maps>> {
-        /// Each has a descriptor.
-        const MOST: usize = 256;
-        let known = self.lock().maps.get(&process).cloned();
-        known.or_else(|| {
-            let maps = Arc::new(Maps::of(process).ok()?);
-            let mut tables = self.lock();
-            if tables.maps.len() >= MOST {
-                tables.maps.clear();
-            }
-            tables.maps.insert(process, Arc::clone(&maps));
-            Some(maps)
-        })
+    /// The memory of a process, if only one thread can write it. `is_alive` says whether the process has lived until now: what
+    /// is opened after its end may be of another one with its number.
+    pub(super) fn memory_of_one_writer(
+        &self,
+        process: Tid,
+        is_alive: impl FnOnce() -> bool,
+    ) -> Option<Arc<AddressSpace>> {
+        /// Each has two descriptors.
+        const MOST: usize = 128;
+        let tables = self.lock();
+        if tables.with_several_writers.contains(&process) {
+            return None;
+        }
+        if let Some(known) = tables.address_spaces.get(&process) {
+            return Some(Arc::clone(known));
+        }
+        drop(tables);
+        let space = Arc::new(AddressSpace::of(process).ok()?);
+        let mut tables = self.lock();
+        if tables.address_spaces.len() >= MOST {
+            tables.address_spaces.clear();
+        }
+        tables.address_spaces.insert(process, Arc::clone(&space));
+        drop(tables);
+        // From now on, its end is noted after this.
+        if is_alive() {
+            return Some(space);
+        }
+        self.lock().address_spaces.remove(&process);
+        None
     }
 
     /// Notes that a process has ended, or has executed a program, and has memory of its own.
     pub(super) fn forget_memory(&self, process: Tid) {
         let mut tables = self.lock();
         tables.with_several_writers.remove(&process);
-        tables.maps.remove(&process);
+        tables.address_spaces.remove(&process);
     }
 
     /// Tells the notification threads that an awaited syscall has ended.

@@ -7,13 +7,14 @@
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
 use super::memory::{Memory, PATH_MAX, RemoteAddr};
 use super::observer::Caller;
 use super::shared::Shared;
-use super::sys::{Maps, Tid, TraceeMemory};
+use super::sys::{AddressSpace, Tid};
 use super::syscalls::{Args, Pinned};
 
 const PAGE: u64 = 4096;
@@ -26,24 +27,25 @@ struct Extent {
     is_path: bool,
 }
 
-/// Whether only the caller, which is at the entry of a call, can change what these arguments point to from now on. False also
-/// where the kernel does not tell.
-pub fn is_steady<P>(shared: &Shared<P>, caller: Caller, arguments: &Args, pointers: &[Pinned]) -> bool {
-    if shared.has_several_writers(caller.tgid) {
-        return false;
-    }
-    let memory = TraceeMemory(caller.tid);
-    shared.maps(caller.tgid).is_some_and(|maps| {
-        pointers.iter().all(|pointer| {
-            let extents = extents(&memory, arguments, *pointer).unwrap_or_default();
-            !extents.is_empty()
-                && extents.iter().all(|extent| is_own(&maps, &memory, extent).unwrap_or(false))
-        })
-    })
+/// The address space of a caller, which is at the entry of a call, if only itself can change what these arguments point to
+/// from now on. None also where the kernel does not tell. `is_alive` says whether the call waits still.
+pub fn steady_memory<P>(
+    shared: &Shared<P>,
+    caller: Caller,
+    arguments: &Args,
+    pointers: &[Pinned],
+    is_alive: impl FnOnce() -> bool,
+) -> Option<Arc<AddressSpace>> {
+    let is_steady = |space: &AddressSpace, pointer| {
+        let extents = extents(space, arguments, pointer).unwrap_or_default();
+        !extents.is_empty() && extents.iter().all(|extent| is_own(space, caller.tid, extent).unwrap_or(false))
+    };
+    let space = shared.memory_of_one_writer(caller.tgid, is_alive)?;
+    pointers.iter().all(|pointer| is_steady(&space, *pointer)).then_some(space)
 }
 
 /// What an argument points to; none where that can't be read.
-fn extents(memory: &TraceeMemory, arguments: &Args, pointer: Pinned) -> Option<SmallVec<[Extent; 2]>> {
+fn extents(memory: &AddressSpace, arguments: &Args, pointer: Pinned) -> Option<SmallVec<[Extent; 2]>> {
     let at = |register: u8| arguments[usize::from(register)];
     let bytes = |register, length| Extent { start: at(register), length, is_path: false };
     let path = |register| Extent { start: at(register), length: PATH_MAX as u64, is_path: true };
@@ -65,7 +67,7 @@ fn extents(memory: &TraceeMemory, arguments: &Args, pointer: Pinned) -> Option<S
 
 /// Whether an extent lies in memory that nobody else can change; none where that is not known. A null pointer points to
 /// nothing.
-fn is_own(maps: &Maps, memory: &TraceeMemory, extent: &Extent) -> Option<bool> {
+fn is_own(space: &AddressSpace, process: Tid, extent: &Extent) -> Option<bool> {
     if extent.start == 0 {
         return Some(true);
     }
@@ -73,18 +75,19 @@ fn is_own(maps: &Maps, memory: &TraceeMemory, extent: &Extent) -> Option<bool> {
     let mut end = at.checked_add(extent.length)?;
     let mut is_measured = !extent.is_path;
     while at < end {
-        let mapping = maps.at(at).ok()?;
-        if mapping.is_shared {
+        let mapping = space.mapping(at).ok()?;
+        // The kernel can't read it for the process, and we can.
+        if mapping.is_shared || !mapping.is_readable {
             return Some(false);
         }
         // Most paths lie in mappings that end far behind them.
         if !is_measured && (mapping.is_of_file || mapping.end < end) {
-            end = extent.start + memory.read_path(RemoteAddr(extent.start)).ok()?.len() as u64 + 1;
+            end = extent.start + space.read_path(RemoteAddr(extent.start)).ok()?.len() as u64 + 1;
             is_measured = true;
         }
         let until = end.min(mapping.end);
         if mapping.is_of_file {
-            unshare_pages(memory.0, at, until)?;
+            unshare_pages(process, at, until)?;
         }
         at = until;
     }

@@ -8,12 +8,12 @@
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("this architecture is not supported yet: see CONTRIBUTING.md, \"Add an architecture\"");
 
+mod address_space;
 #[cfg_attr(target_arch = "x86_64", path = "sys/x86_64.rs")]
 #[cfg_attr(target_arch = "aarch64", path = "sys/aarch64.rs")]
 pub mod arch;
 mod descriptors;
 mod mapping;
-mod maps;
 mod process;
 mod ptrace;
 mod puppet;
@@ -21,9 +21,10 @@ mod requests;
 mod seccomp;
 mod signals;
 
+pub use address_space::AddressSpace;
 pub use descriptors::InheritedFd;
 pub use mapping::{SYS_MSEAL, SharedMapping, seal_a_page};
-pub use maps::Maps;
+
 pub use process::{
     Fork, Tid, descriptor_of, execute, exit_code, exit_now, faccessat_of_nothing, fork, fork_holder,
     fork_witness, has_close_range, has_own_procfs, io_priority, keep_large_buffers, kill, kill_thread,

@@ -28,7 +28,7 @@ use super::question;
 use super::refused_tracers::RefusedTracers;
 use super::shared::Shared;
 use super::signal_delivery::{self, DyingInit, SignalEffect};
-use super::steady::is_steady;
+use super::steady::steady_memory;
 use super::sys::{self, Resume, Stopped, SyscallStop, Tid, TraceeMemory, Waited, arch};
 use super::syscalls::{self, Args, DecodedSyscall, Interpretation, Refusable, Special};
 use super::tracees::Tracees;
@@ -745,7 +745,10 @@ impl<'a, O: Observer> Tracer<'a, O> {
         match &self.pins {
             Some(pins) if abi == arch::AUDIT_ARCH => {
                 let shares = self.tracees.has_several_writers(caller.tgid);
-                let is_steady = |pointers: &[_]| is_steady(self.shared, caller, arguments, pointers);
+                let is_steady = |pointers: &[_]| {
+                    // Nobody else can collect a tracee that is killed meanwhile.
+                    steady_memory(self.shared, caller, arguments, pointers, || true).is_some()
+                };
                 pins.pin(caller, number, arguments, shares, is_steady)
             }
             _ => Ok(None),

@@ -40,7 +40,7 @@ fn state(directory: &Path) -> Vec<String> {
 
 const RULES: [&str; 6] = ["--deny-read", "shut", "--deny-write", "shut", "--deny-exec", "shut"];
 
-const SCENARIOS: [&str; 22] = [
+const SCENARIOS: [&str; 23] = [
     "read",
     "how",
     "steal",
@@ -62,6 +62,7 @@ const SCENARIOS: [&str; 22] = [
     "directory",
     "execute",
     "lend",
+    "successor",
     "unpin",
 ];
 

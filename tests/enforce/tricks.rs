@@ -36,6 +36,30 @@ except OSError as error: print(error.strerror)
     assert_eq!(stdout(&output), "Permission denied\n", "{output:?}");
 }
 
+/// The recorder can read what the process can't, and the kernel for it.
+#[test]
+fn a_path_in_memory_that_the_process_may_not_read_is_none() {
+    let place = Place::new();
+    place.prepare("echo old > secret");
+    let script = r#"exec python3 -c '
+import ctypes, errno, mmap
+libc = ctypes.CDLL(None, use_errno=True)
+page = mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+page.write(b"secret")
+at = ctypes.addressof(ctypes.c_char.from_buffer(page))
+assert libc.mprotect(ctypes.c_void_p(at), mmap.PAGESIZE, 0) == 0
+print(libc.open(ctypes.c_void_p(at), 0), errno.errorcode[ctypes.get_errno()])
+'"#;
+    let output = enforced(&place, &["--deny-read", "secret"], script);
+    assert_eq!(
+        stdout(&output),
+        "-1 EFAULT
+",
+        "{output:?}"
+    );
+    assert!(refused(&place).is_empty(), "{:?}", refused(&place));
+}
+
 /// Calls whose arguments, or effects, no recorder can see.
 #[test]
 fn calls_that_can_not_be_judged_fail() {

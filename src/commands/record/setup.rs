@@ -33,7 +33,7 @@ use crate::snapshot::secrets::Secrets;
 use crate::snapshot::{Enforcement, EnforcementMode, Keep, printable};
 use crate::trace::launch::Program;
 use crate::trace::question::is_recorded;
-use crate::trace::sys::Maps;
+use crate::trace::sys::AddressSpace;
 use crate::trace::syscalls::Refusable;
 use crate::trace::{self, attributes::ProcessAttributes, sys, trials};
 
@@ -83,7 +83,7 @@ impl Setup {
             reads: policy.judges(PathUseKind::Read),
             addresses: policy.judges_addresses(),
             // In a session, a recorder does not know which opens of another's processes are not over.
-            unseen_ends: self.session.is_none() && Maps::can_be_asked(),
+            unseen_ends: self.session.is_none() && AddressSpace::can_be_asked(),
         })
     }
 
