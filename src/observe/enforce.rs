@@ -180,23 +180,23 @@ impl Enforcer {
         }
         let rules = Arc::clone(&self.rules);
         let keys = RefCell::new(Keys { known: &mut self.keys, keyless: &self.keyless, path, stat });
-        let own = FileName { path: path.to_vec(), is_from_before: !used.is_gone };
-        // What the kernel shows of a file that has no name is none, unless it is executed.
-        let is_nameless = used.is_gone && kind != PathUseKind::Execute;
-        let own = Some(own).filter(|_| !is_nameless);
-        own.into_iter().chain(others).find_map(|name| {
+        let judge = |name: &[u8], is_from_before| {
             let has = |sign| match kind {
                 PathUseKind::Read => keys.borrow_mut().has(sign),
                 // As in a recording: by its name alone.
                 PathUseKind::Write | PathUseKind::Execute => sign != ContentSign::Key,
             };
-            let (word, text) = match rules.policy.decide(kind, &name.path, &has) {
+            let (word, text) = match rules.policy.decide(kind, name, &has) {
                 Decision::Denied(word, text) if !used.allowed_only => (word, Some(text)),
-                Decision::NotAllowed(word) if !used.denied_only && name.is_from_before => (word, None),
+                Decision::NotAllowed(word) if !used.denied_only && is_from_before => (word, None),
                 _ => return None,
             };
-            Some(Forbidden { path: name.path, rule: word.with(text.as_deref()) })
-        })
+            Some(Forbidden { path: name.to_vec(), rule: word.with(text.as_deref()) })
+        };
+        // What the kernel shows of a file that has no name is none, unless it is executed.
+        let is_nameless = used.is_gone && kind != PathUseKind::Execute;
+        let own = if is_nameless { None } else { judge(path, !used.is_gone) };
+        own.or_else(|| others.iter().find_map(|name| judge(&name.path, name.is_from_before)))
     }
 
     /// Why a place may not be used that has no name by which it could be judged; none if no rule is about such uses.

@@ -50,9 +50,11 @@ enum Unmade {
 }
 
 /// What is known of where an access leads before it is judged.
-struct Lead {
+struct Lead<'a> {
     /// Where its path starts.
     start: Option<StartDirectory>,
+    /// Its place in the cache of lookups, if that was asked for already.
+    lookup: Option<Option<LookupPlace<'a>>>,
     /// Where it leads.
     place: Option<Result<Resolved, Unseen>>,
     /// Whether it is an open that is made here: only where it leads now counts, since that is opened.
@@ -60,11 +62,14 @@ struct Lead {
 }
 
 /// A call that no rule forbids.
-struct Enforced {
+#[derive(Default)]
+struct Enforced<'a> {
     /// What it walks, if nobody may change that until the call has been made.
     walked: Option<Footprint>,
     /// Where each of its accesses leads.
-    places: SmallVec<[Result<Resolved, Unseen>; 2]>,
+    located: SmallVec<[Located<'a>; 1]>,
+    /// The place of each in the cache of lookups.
+    lookups: SmallVec<[Option<LookupPlace<'a>>; 1]>,
 }
 
 impl From<Unmade> for Decision<Pending> {
@@ -142,24 +147,26 @@ impl Recording {
                 decision => return decision,
             }
         }
-        let mut enforced = match self.enforce_read_only(caller, call, start.clone()) {
+        let enforced = match self.enforce_read_only(caller, call, &mut start) {
             Ok(enforced) => enforced,
             Err(unmade) => return unmade.into(),
         };
-        let mut places = enforced.as_mut().map(|enforced| std::mem::take(&mut enforced.places));
+        let is_enforced = enforced.is_some();
+        let Enforced { walked, mut located, lookups } = enforced.unwrap_or_default();
         let mut expected = None;
         if opens_here {
-            let accesses = &call.decoded.accesses;
-            let locate = |access| self.locate(caller, access);
-            let places = places.get_or_insert_with(|| accesses.iter().map(locate).collect());
-            expected = self.expected_of(call, places);
+            if !is_enforced {
+                let locate = |access| (access, self.locate(caller, access));
+                located = call.decoded.accesses.iter().map(locate).collect();
+            }
+            expected = self.expected_of(&located);
         }
-        let mut places = places.map(SmallVec::into_iter);
+        let (mut located, mut lookups) = (located.into_iter(), lookups.into_iter());
         let (mut may_wait, mut is_counted) = (false, false);
         let mut footprint = Footprint::default();
         for access in &call.decoded.accesses {
-            let place = places.as_mut().and_then(Iterator::next);
-            let lead = Lead { start: start.take(), place, is_opened_here: opens_here };
+            let (lookup, place) = (lookups.next(), located.next().map(|(_, place)| place));
+            let lead = Lead { start: start.take(), lookup, place, is_opened_here: opens_here };
             match self.use_read_only(caller, process, access, lead, call.overdue, &mut footprint) {
                 Use::Judged => {}
                 Use::Counted => is_counted = true,
@@ -173,11 +180,11 @@ impl Recording {
         if opens_here {
             match expected.and_then(|expected| open_here(caller, call, expected)) {
                 Some(opened) => return opened,
-                None if enforced.is_some() => return Decision::Stop,
+                None if is_enforced => return Decision::Stop,
                 None => {}
             }
         }
-        if let Some(mut walked) = enforced.and_then(|enforced| enforced.walked) {
+        if let Some(mut walked) = walked {
             if call.waiting.is_notified() {
                 self.ledger.in_flight.begin_unseen(caller.tid, walked);
                 return Decision::Continue;
@@ -204,12 +211,13 @@ impl Recording {
 
     /// Refuses a read-only call, if rules forbid it, or postpones it; otherwise, what it walks if it uses anything that
     /// rules are about, so that nobody changes that before the call is made.
-    fn enforce_read_only(
+    /// Takes where its first path starts.
+    fn enforce_read_only<'a>(
         &mut self,
         caller: Caller,
-        call: &SyscallEntry<'_>,
-        mut start: Option<StartDirectory>,
-    ) -> Result<Option<Enforced>, Unmade> {
+        call: &SyscallEntry<'a>,
+        start: &mut Option<StartDirectory>,
+    ) -> Result<Option<Enforced<'a>>, Unmade> {
         let Some(enforcer) = &self.enforcer else { return Ok(None) };
         let executes = call.decoded.accesses.iter().any(|access| access.effect == Effect::Execute);
         let opens = opening(call.decoded).is_some();
@@ -222,11 +230,13 @@ impl Recording {
             return Ok(None);
         }
         let view = self.view_of(caller);
-        let locate = |access| {
-            let place = self.lookup_place(caller, view.as_ref(), access, start.take());
-            (access, self.locate_read_only(caller, view.as_deref(), access, place.as_ref()))
-        };
-        let located: SmallVec<[Located<'_>; 2]> = call.decoded.accesses.iter().map(locate).collect();
+        let (mut located, mut lookups) = (SmallVec::<[Located<'a>; 1]>::new(), SmallVec::new());
+        for access in &call.decoded.accesses {
+            let lookup = self.lookup_place(caller, view.as_ref(), access, start.take());
+            let place = self.locate_read_only(caller, view.as_deref(), access, lookup.as_ref());
+            located.push((access, place));
+            lookups.push(lookup);
+        }
         if call.waiting.is_notified() && !located.iter().all(|(access, place)| self.is_plain(access, place)) {
             return Err(Unmade::ToStop);
         }
@@ -241,8 +251,7 @@ impl Recording {
             Some(errno) => Err(Unmade::Refused(errno)),
             None => {
                 let walked = (opens || !footprint.walked.is_empty()).then_some(footprint);
-                let places = located.into_iter().map(|(_, place)| place).collect();
-                Ok(Some(Enforced { walked, places }))
+                Ok(Some(Enforced { walked, located, lookups }))
             }
         }
     }
@@ -283,12 +292,8 @@ impl Recording {
     ///
     /// What procfs shows depends on who opens it. If nothing is there, the kernel may still have another error: it first
     /// looks for a free descriptor.
-    fn expected_of(
-        &mut self,
-        call: &SyscallEntry<'_>,
-        places: &[Result<Resolved, Unseen>],
-    ) -> Option<(u64, u64)> {
-        let ([access], [place]) = (call.decoded.accesses.as_slice(), places) else { return None };
+    fn expected_of(&mut self, located: &[Located<'_>]) -> Option<(u64, u64)> {
+        let [(access, place)] = located else { return None };
         let place = place.as_ref().ok().filter(|_| self.is_plain(access, place))?;
         let stat = place.stat.filter(|stat| resolve::is_regular(stat) || resolve::is_directory(stat))?;
         let is_pseudo = self.byte_store.filesystems.is_pseudo(stat.st_dev, &place.path);
@@ -325,13 +330,15 @@ impl Recording {
             return refused;
         }
         let opens_here = self.may_open_here(caller, call);
-        let enforced = match self.enforce_read_only(caller, call, None) {
+        let enforced = match self.enforce_read_only(caller, call, &mut None) {
             Ok(enforced) => enforced,
             Err(unmade) => return unmade.into(),
         };
-        let Some(Enforced { walked: Some(walked), places }) = enforced else { return Decision::Continue };
+        let Some(Enforced { walked: Some(walked), located, .. }) = enforced else {
+            return Decision::Continue;
+        };
         let executes = call.decoded.accesses.first().is_some_and(|access| access.effect == Effect::Execute);
-        if let (true, Some(Ok(program))) = (executes, places.first()) {
+        if let (true, Some((_, Ok(program)))) = (executes, located.first()) {
             let file = crate::fs::open_regular(&program.path).ok();
             let exec = self.prepare_exec(caller, call.decoded, &call.memory, program.path.clone(), file);
             if let Some(errno) = self.enforce_interpreters(caller, &exec) {
@@ -339,7 +346,7 @@ impl Recording {
             }
         }
         if call.waiting.is_notified() {
-            let expected = if opens_here { self.expected_of(call, &places) } else { None };
+            let expected = if opens_here { self.expected_of(&located) } else { None };
             let opened = expected.and_then(|expected| open_here(caller, call, expected));
             return opened.unwrap_or(Decision::Stop);
         }
@@ -427,7 +434,7 @@ impl Recording {
         caller: Caller,
         process: ProcessId,
         access: &Access,
-        Lead { start, place: located, is_opened_here }: Lead,
+        Lead { start, lookup, place: located, is_opened_here }: Lead<'_>,
         overdue: bool,
         footprint: &mut Footprint,
     ) -> Use {
@@ -440,7 +447,7 @@ impl Recording {
         let view = self.view_of(caller);
         let place = match traits.rights {
             Rights::Ours | Rights::MoreThanOurs if !is_opened_here => {
-                self.lookup_place(caller, view.as_ref(), access, start)
+                lookup.unwrap_or_else(|| self.lookup_place(caller, view.as_ref(), access, start))
             }
             _ => None,
         };

@@ -96,43 +96,36 @@ pub struct InFlight {
     unseen: HashMap<Tid, UnseenEnd, foldhash::fast::RandomState>,
 }
 
-/// A call whose end nobody is told: it is over when its thread does anything else.
-#[derive(Debug, Clone, Copy)]
+/// A call whose end nobody is told: it is over when its thread does anything else. It changes nothing.
+#[derive(Debug)]
 struct UnseenEnd {
-    call: CallId,
+    footprint: Footprint,
     since: Instant,
 }
 
 impl InFlight {
     /// Notes that a thread begins a call whose end nobody is told.
     pub fn begin_unseen(&mut self, thread: Tid, footprint: Footprint) {
-        let call = self.begin(footprint, false);
-        if let Some(former) = self.unseen.insert(thread, UnseenEnd { call, since: Instant::now() }) {
-            self.end(former.call);
-        }
+        debug_assert!(footprint.changed.is_empty(), "only opens for reading");
+        self.unseen.insert(thread, UnseenEnd { footprint, since: Instant::now() });
     }
 
     /// Notes that such a call of a thread is over, if it has made one.
     pub fn end_unseen(&mut self, thread: Tid) {
-        if !self.unseen.is_empty()
-            && let Some(UnseenEnd { call, .. }) = self.unseen.remove(&thread)
-        {
-            self.end(call);
-        }
+        self.unseen.remove(&thread);
     }
 
     /// The threads whose calls with unseen ends are in the way of a call with this footprint, and since when.
     pub fn unseen_in_the_way(&self, footprint: &Footprint) -> Vec<(Tid, Instant)> {
-        let is_in_the_way = |end: &UnseenEnd| {
-            self.calls.get(&end.call).is_some_and(|call| call.footprint.conflicts_with(footprint))
-        };
-        let ends = self.unseen.iter().filter(|(_, end)| is_in_the_way(end));
+        let ends = self.unseen.iter().filter(|(_, end)| end.footprint.conflicts_with(footprint));
         ends.map(|(thread, end)| (*thread, end.since)).collect()
     }
 
     /// Whether a call with this footprint has to wait for another.
     pub fn conflicts(&self, footprint: &Footprint) -> bool {
-        self.calls.values().any(|call| call.footprint.conflicts_with(footprint))
+        let unseen = self.unseen.values().map(|end| &end.footprint);
+        let mut others = self.calls.values().map(|call| &call.footprint).chain(unseen);
+        others.any(|other| other.conflicts_with(footprint))
     }
 
     /// Notes that a call begins; `moves` of one that may change what paths lead to.
