@@ -1,9 +1,9 @@
 //! Which files hold secrets, by the names under which programs keep them.
 
 use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
 
 use gix::bstr::Finder;
-use smallvec::SmallVec;
 
 use super::content::ContentSign;
 
@@ -94,24 +94,56 @@ const SETTINGS: [&str; 6] =
 const PUBLIC: &[u8] = b".pub";
 
 /// The files that are taken for secrets: those of the table, with what the user adds and removes, and any file with a
-/// private key.
+/// private key. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Secrets {
+pub struct Secrets(Arc<SecretGlobs>);
+
+#[derive(Debug)]
+struct SecretGlobs {
     globs: Vec<SecretGlob>,
     /// Those whose last component is a plain name, by that name.
     named: Numbers,
     /// Those whose last component is `*` and a text with an extension, by the extension.
     extensions: Numbers,
-    /// The others.
-    patterns: Vec<usize>,
+    /// The others, each behind the byte with which its last component begins, if that is no wildcard.
+    patterns: Vec<(Option<u8>, usize)>,
     /// Those of the table that the user removed: such a file is no secret, whatever is in it.
     removed: Vec<SecretGlob>,
 }
 
 /// Indices of globs, by a component or an extension that a path must have for them to match.
-type Numbers = HashMap<Vec<u8>, Vec<usize>, foldhash::fast::RandomState>;
+#[derive(Debug)]
+struct Numbers {
+    by_text: HashMap<Vec<u8>, Vec<usize>, foldhash::fast::RandomState>,
+    /// By the first byte of a text, its lengths, a bit each: most components of paths are of none, and need not be hashed.
+    lengths: [u32; 256],
+}
 
-#[derive(Debug, Clone)]
+impl Numbers {
+    fn new() -> Numbers {
+        Numbers { by_text: HashMap::default(), lengths: [0; 256] }
+    }
+
+    fn bit(text: &[u8]) -> (usize, u32) {
+        (usize::from(text.first().copied().unwrap_or_default()), 1 << text.len().min(31))
+    }
+
+    fn add(&mut self, text: &[u8], number: usize) {
+        let (first, length) = Numbers::bit(text);
+        self.lengths[first] |= length;
+        self.by_text.entry(text.to_vec()).or_default().push(number);
+    }
+
+    fn get(&self, text: &[u8]) -> &[usize] {
+        let (first, length) = Numbers::bit(text);
+        match self.lengths[first] & length {
+            0 => &[],
+            _ => self.by_text.get(text).map_or(&[], Vec::as_slice),
+        }
+    }
+}
+
+#[derive(Debug)]
 struct SecretGlob {
     glob: Vec<u8>,
     /// What every path has that it matches: most paths have none of these.
@@ -143,19 +175,21 @@ impl SecretGlob {
         is_text(name).then_some(name)
     }
 
+    /// The byte with which the last component begins, if that is no wildcard.
+    fn start(&self) -> Option<u8> {
+        let first = self.glob.rsplit(|byte| *byte == b'/').next()?.first()?;
+        (!b"*?[\\".contains(first)).then_some(*first)
+    }
+
     /// The extension, if the last component is `*` and a text that has one.
     fn extension(&self) -> Option<&[u8]> {
         let end = self.glob.rsplit(|byte| *byte == b'/').next()?.strip_prefix(b"*")?;
         extension_of(end).filter(|_| is_text(end))
     }
 
-    fn may_match(&self, path: &[u8]) -> bool {
-        self.literal.find(path).is_some()
-    }
-
     fn matches(&self, path: &[u8]) -> bool {
         use gix::glob::wildmatch::Mode;
-        self.may_match(path)
+        self.literal.find(path).is_some()
             && gix::glob::wildmatch(self.glob.as_slice().into(), path.into(), Mode::NO_MATCH_SLASH_LITERAL)
     }
 }
@@ -181,21 +215,23 @@ fn anywhere(word: &str) -> Vec<u8> {
 
 impl Default for Secrets {
     fn default() -> Secrets {
-        Secrets::of(TABLE.map(SecretGlob::of_table).into())
+        static TABLE_ALONE: LazyLock<Secrets> =
+            LazyLock::new(|| Secrets::of(TABLE.map(SecretGlob::of_table).into(), Vec::new()));
+        TABLE_ALONE.clone()
     }
 }
 
 impl Secrets {
-    fn of(globs: Vec<SecretGlob>) -> Secrets {
-        let (mut named, mut extensions, mut patterns) = (Numbers::default(), Numbers::default(), Vec::new());
+    fn of(globs: Vec<SecretGlob>, removed: Vec<SecretGlob>) -> Secrets {
+        let (mut named, mut extensions, mut patterns) = (Numbers::new(), Numbers::new(), Vec::new());
         for (number, glob) in globs.iter().enumerate() {
             match (glob.name(), glob.extension()) {
-                (Some(name), _) => named.entry(name.to_vec()).or_default().push(number),
-                (None, Some(extension)) => extensions.entry(extension.to_vec()).or_default().push(number),
-                (None, None) => patterns.push(number),
+                (Some(name), _) => named.add(name, number),
+                (None, Some(extension)) => extensions.add(extension, number),
+                (None, None) => patterns.push((glob.start(), number)),
             }
         }
-        Secrets { globs, named, extensions, patterns, removed: Vec::new() }
+        Secrets(Arc::new(SecretGlobs { globs, named, extensions, patterns, removed }))
     }
 
     /// The table with the patterns `add`, which may begin with `/` or `~/`, and without the words `remove`.
@@ -220,23 +256,23 @@ impl Secrets {
             globs.push(SecretGlob::new(glob, None));
         }
         let removed = removed.into_iter().map(SecretGlob::of_table).collect();
-        Ok(Secrets { removed, ..Secrets::of(globs) })
+        Ok(Secrets::of(globs, removed))
     }
 
     /// What makes the file at the absolute `path` a secret by its name: nothing more, or also a sign in its content.
     /// None if the name says nothing.
     fn named(&self, path: &[u8]) -> Option<Option<ContentSign>> {
+        let SecretGlobs { globs, named, extensions, patterns, .. } = &*self.0;
         let mut sign = None;
-        // Most paths have none of what these need.
-        let may_match = |number: &&usize| self.globs.get(**number).is_some_and(|glob| glob.may_match(path));
-        let patterns: SmallVec<[&usize; 8]> = self.patterns.iter().filter(may_match).collect();
         let paths = std::iter::successors(Some(path), |path| crate::fs::parent_of(path));
         for (depth, above) in paths.enumerate() {
             let name = above.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-            let with_extension = extension_of(name).and_then(|extension| self.extensions.get(extension));
-            let of_name = self.named.get(name).into_iter().chain(with_extension).flatten();
-            let numbers = of_name.chain(patterns.iter().copied());
-            for glob in numbers.filter_map(|number| self.globs.get(*number)) {
+            let with_extension = extension_of(name).map_or(&[][..], |extension| extensions.get(extension));
+            let first = name.first();
+            let may_match = patterns.iter().filter(|(start, _)| start.is_none() || start.as_ref() == first);
+            let numbers =
+                named.get(name).iter().chain(with_extension).chain(may_match.map(|(_, number)| number));
+            for glob in numbers.filter_map(|number| globs.get(*number)) {
                 // What is beneath a directory has not its content, and a public key is none.
                 let is_none =
                     if glob.sign.is_some() { depth > 0 } else { depth == 0 && path.ends_with(PUBLIC) };
@@ -257,7 +293,7 @@ impl Secrets {
         match self.named(path) {
             Some(None) => true,
             Some(Some(sign)) => has(sign),
-            None => !self.removed.iter().any(|glob| glob.matches(path)) && has(ContentSign::Key),
+            None => !self.0.removed.iter().any(|glob| glob.matches(path)) && has(ContentSign::Key),
         }
     }
 
@@ -346,12 +382,19 @@ mod tests {
     #[test]
     fn the_user_adds_and_removes() {
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-        let add = words(&["*.secret", "~/vault/", "/etc/token", "conf/secret.*"]);
+        let add = words(&["*.secret", "~/vault/", "/etc/token", "conf/secret.*", "odd/[ab]c*", "odd/?d*x"]);
         let secrets = Secrets::new(&add, &words(&[".env*", "*.pem"]), Some(b"/home/me")).unwrap();
         let is_secret = |path: &str| secrets.is_secret(path.as_bytes(), |sign| sign != ContentSign::Key);
         assert!(!secrets.is_secret(b"/x/key.pem", |_| true) && secrets.is_secret(b"/x/other", |_| true));
-        for path in ["/x/a.secret", "/home/me/vault/a/b", "/etc/token", "/repo/conf/secret.toml", "/x/.netrc"]
-        {
+        for path in [
+            "/x/a.secret",
+            "/home/me/vault/a/b",
+            "/etc/token",
+            "/repo/conf/secret.toml",
+            "/x/.netrc",
+            "/odd/bcd",
+            "/odd/cd.x/y",
+        ] {
             assert!(is_secret(path), "{path}");
         }
         for path in ["/x/.env", "/x/key.pem", "/home/you/vault/a", "/x/etc/token", "/repo/secret.toml"] {
