@@ -61,7 +61,6 @@ pub trait Memory {
         let first = &first[..count];
         match first.iter().position(|&byte| byte == 0) {
             Some(end) => Ok(first[..end].to_vec()),
-            None if count < FIRST_READ => Err(Fault::Unmapped),
             None => match read_string(self, addr, first, PATH_MAX)? {
                 (path, true) => Ok(path),
                 (_, false) => Err(Fault::NameTooLong),

@@ -76,8 +76,7 @@ fn is_own(space: &AddressSpace, process: Tid, extent: &Extent) -> Option<bool> {
     let mut is_measured = !extent.is_path;
     while at < end {
         let mapping = space.mapping(at).ok()?;
-        // The kernel can't read it for the process, and we can.
-        if mapping.is_shared || !mapping.is_readable {
+        if mapping.is_shared || !mapping.is_accessible {
             return Some(false);
         }
         // Most paths lie in mappings that end far behind them.

@@ -3,6 +3,8 @@
 use std::fs;
 use std::process::Output;
 
+use agent_snapshot::snapshot::Operation;
+
 use super::{enforced, refused};
 use crate::support::{Place, User, has, json, needs_root, numbered, stdout};
 
@@ -36,28 +38,34 @@ except OSError as error: print(error.strerror)
     assert_eq!(stdout(&output), "Permission denied\n", "{output:?}");
 }
 
-/// The recorder can read what the process can't, and the kernel for it.
+/// The kernel reads for a process what is mapped for writing or executing alone, and nothing that is mapped for nothing; the
+/// recorder could read all of it.
 #[test]
-fn a_path_in_memory_that_the_process_may_not_read_is_none() {
+fn a_path_is_read_where_the_kernel_reads_it() {
     let place = Place::new();
     place.prepare("echo old > secret");
     let script = r#"exec python3 -c '
 import ctypes, errno, mmap
 libc = ctypes.CDLL(None, use_errno=True)
-page = mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-page.write(b"secret")
-at = ctypes.addressof(ctypes.c_char.from_buffer(page))
-assert libc.mprotect(ctypes.c_void_p(at), mmap.PAGESIZE, 0) == 0
-print(libc.open(ctypes.c_void_p(at), 0), errno.errorcode[ctypes.get_errno()])
+page = mmap.mmap(-1, 2 * mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+page.write(bytes(mmap.PAGESIZE - 3) + b"secret")
+at = ctypes.addressof(ctypes.c_char.from_buffer(page)) + mmap.PAGESIZE
+for protection in 2, 4, 0:
+    assert libc.mprotect(ctypes.c_void_p(at), mmap.PAGESIZE, protection) == 0
+    calls = libc.open(ctypes.c_void_p(at - 3), 0), libc.unlink(ctypes.c_void_p(at - 3))
+    print(calls, errno.errorcode.get(ctypes.get_errno()))
 '"#;
-    let output = enforced(&place, &["--deny-read", "secret"], script);
-    assert_eq!(
-        stdout(&output),
-        "-1 EFAULT
-",
-        "{output:?}"
-    );
-    assert!(refused(&place).is_empty(), "{:?}", refused(&place));
+    let rules = ["--deny-read", "secret", "--deny-write", "secret"];
+    let output = enforced(&place, &rules, script);
+    assert_eq!(stdout(&output), "(-1, -1) EACCES\n(-1, -1) EACCES\n(-1, -1) EFAULT\n", "{output:?}");
+    let expected = ["deny-read secret work/secret read", "deny-write secret work/secret delete"];
+    assert_eq!(refused(&place), expected);
+    // A recording without rules has what was opened and removed.
+    let (output, snapshot) = place.record_any(script);
+    assert!(stdout(&output).starts_with("(3, 0)"), "{output:?}");
+    let files = snapshot.files();
+    let secret = files.iter().find(|file| file.path == place.path("secret")).unwrap();
+    assert!(secret.operations.contains(Operation::Read) && secret.operations.contains(Operation::Delete));
 }
 
 /// Calls whose arguments, or effects, no recorder can see.

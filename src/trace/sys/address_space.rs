@@ -29,8 +29,8 @@ pub struct Mapping {
     pub is_shared: bool,
     /// Whether it shows a file or a device.
     pub is_of_file: bool,
-    /// Whether the process may read it (PROT_READ); we can in any case.
-    pub is_readable: bool,
+    /// Whether the process may use it in any way: then the kernel reads it for the process, and so do we. We read all else, too.
+    pub is_accessible: bool,
 }
 
 /// `struct procmap_query` of linux/fs.h.
@@ -70,7 +70,7 @@ impl AddressSpace {
     pub fn mapping(&self, address: u64) -> io::Result<Mapping> {
         /// _IOWR('f', 17, struct procmap_query).
         const QUERY: libc::Ioctl = 0xc068_6611;
-        const READABLE: u64 = 0x01;
+        const READABLE_WRITABLE_OR_EXECUTABLE: u64 = 0x07;
         const SHARED: u64 = 0x08;
         let mut query = Query { size: size_of::<Query>() as u64, address, ..Query::default() };
         // SAFETY: the kernel reads and writes one procmap_query there.
@@ -79,7 +79,7 @@ impl AddressSpace {
             end: query.end,
             is_shared: query.mapping_flags & SHARED != 0,
             is_of_file: query.inode != 0 || query.device != [0; 2],
-            is_readable: query.mapping_flags & READABLE != 0,
+            is_accessible: query.mapping_flags & READABLE_WRITABLE_OR_EXECUTABLE != 0,
         })
     }
 }

@@ -300,13 +300,29 @@ impl TraceeMemory {
             Err(_) => Err(Fault::Unmapped),
         }
     }
+
+    /// Reads what is mapped for writing or executing alone: process_vm_readv(2) does not, and the kernel does for the process.
+    fn read_unreadable(self, address: u64, into: &mut [u8]) -> Result<usize, Fault> {
+        let maps = std::fs::read(format!("/proc/{}/maps", self.0)).unwrap_or_default();
+        // "start-end perms offset dev inode path" (proc_pid_maps(5)).
+        let end = String::from_utf8_lossy(&maps).lines().find_map(|line| {
+            let (range, rest) = line.split_once(' ')?;
+            let (start, end) = range.split_once('-')?;
+            let number = |hex| u64::from_str_radix(hex, 16).ok();
+            let (start, end) = (number(start)?, number(end)?);
+            ((start..end).contains(&address) && !rest.starts_with("---")).then_some(end)
+        });
+        let room = usize::try_from(end.ok_or(Fault::Unmapped)? - address).unwrap_or(usize::MAX);
+        let room = room.min(into.len());
+        self.read_file(address, &mut into[..room])
+    }
 }
 
 impl Memory for TraceeMemory {
     fn read(&self, address: RemoteAddr, into: &mut [u8]) -> Result<usize, Fault> {
         let address = arch::untagged(address.0);
         read_memory(self.0, address, into).or_else(|error| match error.raw_os_error() {
-            Some(libc::EFAULT) => Err(Fault::Unmapped),
+            Some(libc::EFAULT) => self.read_unreadable(address, into),
             Some(libc::ESRCH) => Err(Fault::Gone),
             _ => self.read_file(address, into),
         })
