@@ -293,7 +293,7 @@ fn make_inputs(here: &Path) {
                    struct stat s;\n  for (int i = atoi(v[1]); i > 0; i--) stat(v[2], &s);\n  return c != 3;\n}\n";
     fs::write(&stats, program).unwrap();
     build(&stats, "stats");
-    for directory in ["c", "small", "repo/src"] {
+    for directory in ["c", "small", "repo/src", "library"] {
         fs::create_dir_all(here.join(directory)).unwrap();
     }
     let header = |number: usize| {
