@@ -5,6 +5,7 @@ mod contents;
 mod files;
 mod landlock;
 mod network;
+mod new_names;
 mod options;
 mod programs;
 mod session;

@@ -6,7 +6,7 @@
 //! - `rename.rs`, `exec.rs` (with [`program`], which reads the files that the kernel opens),
 //!   `descriptors.rs`: what those calls need beyond it.
 //! - `overlay.rs`: changes through an overlay that the tree has mounted.
-//! - `enforced.rs`, `ways.rs`: calls that rules forbid.
+//! - `enforced.rs`, `ways.rs`, `new_names.rs`: calls that rules forbid.
 //! - `sockets.rs`: the socket addresses of calls.
 //! - `journal.rs`: what the journal is told of a call.
 //! - `own_program.rs`: calls of our own program, which are not recorded.
@@ -20,6 +20,7 @@ mod enforced;
 mod exec;
 pub mod inherited;
 mod journal;
+mod new_names;
 mod overlay;
 pub mod own_program;
 pub mod part;

@@ -199,6 +199,26 @@ impl Enforcer {
         own.or_else(|| others.iter().find_map(|name| judge(&name.path, name.is_from_before)))
     }
 
+    /// Whether a path may not be read, as far as its name tells.
+    pub fn may_forbid_reading(&self, path: &[u8]) -> bool {
+        self.rules.policy.may_forbid_reading(path)
+    }
+
+    /// Why the file at a path may not get the name `to`, by which a later command could read it, if so.
+    pub fn forbids_name(
+        &mut self,
+        from: &[u8],
+        stat: &FileStat,
+        is_from_before: bool,
+        to: &[u8],
+    ) -> Option<String> {
+        let keys = Keys { known: &mut self.keys, keyless: &self.keyless, path: from, stat: Some(stat) };
+        let keys = RefCell::new(keys);
+        let has = |sign| keys.borrow_mut().has(sign);
+        let (word, text) = self.rules.policy.forbids_name(from, is_from_before, to, &has)?;
+        Some(word.with(text.as_deref()))
+    }
+
     /// Why a place may not be used that has no name by which it could be judged; none if no rule is about such uses.
     pub fn forbids_unnamed(&self, kind: PathUseKind) -> Option<String> {
         self.rules.policy.first_rule(kind)

@@ -148,14 +148,17 @@ pub fn may_concern(policy: &CompiledPolicy, record: &FileRecord, keys_were_refus
     let files = || states.into_iter().filter_map(State::present).filter(|state| inode_of(state).is_some());
     let is_named = |file: &Present| FileNames::by_rule(&policy.named, file).next().is_some();
     let is_linked = !record.linked_from.is_empty() || files().any(|file| file.nlink > 1);
+    let may_read = |path: &Vec<u8>, has: &dyn Fn(ContentSign) -> bool| {
+        policy.decide(PathUseKind::Read, path, has).forbidden().is_none()
+    };
     let is_renamed = record.renamed_from.is_some() || record.renamed_to.is_some();
     let is_changed = !changes_of(record).is_empty();
     let is_read = record.operations.intersects(Operations::CONTENT_READS);
     let has = |sign| sign != ContentSign::Key || !keys_were_refused;
     let is_socket = || files().any(|file| file.file_type == FileType::Socket);
     is_changed && (is_linked || forbids_writing(policy, &record.path).is_some())
-        || (is_read || is_linked || is_renamed)
-            && policy.decide(PathUseKind::Read, &record.path, &has).forbidden().is_some()
+        || (is_read || is_linked || is_renamed) && !may_read(&record.path, &has)
+        || record.linked_from.iter().any(|from| !may_read(from, &has))
         || (is_linked || is_renamed) && policy.judges_addresses() && is_socket()
         || files().any(is_named)
 }
@@ -211,6 +214,13 @@ fn judge_all(snapshot: &Snapshot, policy: &CompiledPolicy, live: &dyn Files) -> 
         }
         for (name, operations, (word, text)) in forbidden_reads(record, policy, &names, live) {
             add(by_name(name, word, text, operations, record));
+        }
+        for (from, to, operation) in names_given(snapshot, record) {
+            let Some((word, text)) = forbids_name(from, to, policy, live) else { continue };
+            let finding = finding_of(from, word, text, operation.into(), None, from);
+            // Who makes a hard link does not use the record of the file.
+            let by = if operation == Operation::Metadata { &to.processes } else { &finding.processes };
+            add(Finding { processes: by.clone(), ..finding });
         }
         let content = Operations::from(Operation::Write).with(Operation::Metadata);
         let changes = changes_of(record).intersection(content);
@@ -287,6 +297,41 @@ fn forbids_linking<'a>(
 fn linked(files: &[FileRecord]) -> HashMap<&[u8], &FileRecord> {
     let links = files.iter().flat_map(|record| record.linked_from.iter().map(move |from| (&**from, record)));
     links.collect()
+}
+
+/// The names that a file got by renames and hard links which a record tells: the records of the old and the new one, and how it
+/// got it.
+fn names_given<'a>(
+    snapshot: &'a Snapshot,
+    record: &'a FileRecord,
+) -> impl Iterator<Item = (&'a FileRecord, &'a FileRecord, Operation)> {
+    let find = |path: &Vec<u8>| snapshot.find(path);
+    let links =
+        record.linked_from.iter().filter_map(find).map(move |from| (from, record, Operation::Metadata));
+    let came = record.renamed_from.iter().filter_map(find).map(move |from| (from, record));
+    let went = record.renamed_to.iter().filter_map(find).map(move |to| (record, to));
+    links.chain(came.chain(went).map(|(from, to)| {
+        // An exchange deletes nothing.
+        let is_deleted = from.operations.contains(Operation::Delete);
+        (from, to, if is_deleted { Operation::Delete } else { Operation::Write })
+    }))
+}
+
+/// Why a file may not get a name, by which a later command could read it, beside or in place of another.
+fn forbids_name(
+    from: &FileRecord,
+    to: &FileRecord,
+    policy: &CompiledPolicy,
+    live: &dyn Files,
+) -> Option<Forbidden> {
+    let is_file = |state: &Present| state.file_type == FileType::File;
+    let (before, after) = (from.before.present(), to.after.present());
+    // What was made and is gone is nothing that could be read later.
+    if before.is_none() && after.is_none() || ![before, after].into_iter().flatten().all(is_file) {
+        return None;
+    }
+    let content = if before.is_some() { from } else { to };
+    policy.forbids_name(&from.path, before.is_some(), &to.path, &|sign| live.has(content, sign))
 }
 
 /// The word of a rule, and the rule that denies.

@@ -371,6 +371,22 @@ impl CompiledPolicy {
         self.decided(allow, deny, denies, |rule| rule.paths.matches(path, |_| false))
     }
 
+    /// Why the file at a path may not get the name `to`, by which a later command could read it: the path forbids that, and the
+    /// name does not. `is_from_before` says whether the file had the path before the command.
+    pub fn forbids_name(
+        &self,
+        from: &[u8],
+        is_from_before: bool,
+        to: &[u8],
+        has: &dyn Fn(ContentSign) -> bool,
+    ) -> Option<Forbidden> {
+        // By any name, a private key is one.
+        let has_by_name = |sign| sign != ContentSign::Key && has(sign);
+        let decision = self.decide(PathUseKind::Read, from, &has_by_name);
+        let forbidden = decision.forbidden_by_name(is_from_before)?;
+        self.decide(PathUseKind::Read, to, has).forbidden().is_none().then_some(forbidden)
+    }
+
     /// What the rules say of a use of something beneath a directory.
     pub fn decide_beneath(&self, kind: PathUseKind, directory: &[u8]) -> Decision {
         let (allow, deny) = kind.words();

@@ -242,53 +242,69 @@ fn a_rule_that_names_a_file_means_it_by_any_name() {
             // By a hard link from before the command, or of its own.
             ("cat linked", ["--deny-read", "../secret"], &["deny-read secret read"][..]),
             ("mv linked x; cat x", ["--deny-read", "../secret"], &["deny-read secret read"]),
-            ("ln ../d/secret h; cat h", ["--deny-read", "../d/secret"], &["deny-read d/secret read"]),
-            ("ln ../d/secret h; cat h", ["--deny-read", "../d/*"], &["deny-read d/secret read"]),
+            (
+                "ln ../d/secret h; cat h",
+                ["--deny-read", "../d/secret"],
+                &["deny-read d/secret read,metadata"],
+            ),
+            ("ln ../d/secret h; cat h", ["--deny-read", "../d/*"], &["deny-read d/secret read,metadata"]),
             // That is gone at the end, or another file.
-            ("ln ../d/secret h; cat h; rm h", ["--deny-read", "../d/secret"], &["deny-read d/secret read"]),
-            ("ln ../d/secret h; cat h; rm h", ["--deny-read", "../d/*"], &["deny-read d/secret read"]),
+            (
+                "ln ../d/secret h; cat h; rm h",
+                ["--deny-read", "../d/secret"],
+                &["deny-read d/secret read,metadata"],
+            ),
+            (
+                "ln ../d/secret h; cat h; rm h",
+                ["--deny-read", "../d/*"],
+                &["deny-read d/secret read,metadata"],
+            ),
             (
                 "echo x > h; ln -f ../d/secret h; cat h; rm h; echo y > h",
                 ["--deny-read", "../d/*"],
-                &["deny-read d/secret read"],
+                &["deny-read d/secret read,metadata"],
             ),
             (
                 "ln ../d/secret h; ln h g; rm h; mv g e; cat e; rm e",
                 ["--deny-read", "../d/*"],
-                &["deny-read d/secret read"],
+                &["deny-read d/secret read,metadata"],
             ),
             (
                 "rm own; ln ../d/secret own; cat own; rm own; echo y > own",
                 ["--deny-read", "../d/*"],
-                &["deny-read d/secret read"],
+                &["deny-read d/secret read,metadata"],
             ),
             (
                 "ln ../d/secret h; cat h; echo x > y; ln y z; mv y h",
                 ["--deny-read", "../d/*"],
-                &["deny-read d/secret read"],
+                &["deny-read d/secret read,metadata"],
             ),
             // Renamed and back, and away.
             (
                 "mv ../secret x; cat x; mv x ../secret",
                 ["--deny-read", "../secret"],
-                &["deny-read secret read"],
+                &["deny-read secret read,delete"],
             ),
             (
                 "mv ../d/secret x; cat x; rm x; echo > a; mv a x",
                 ["--deny-read", "../d"],
-                &["deny-read d/secret read"],
+                &["deny-read d/secret read,delete"],
             ),
             (
                 "mv ../d e; cat e/secret; mv e ../d",
                 ["--deny-read", "../d/secret"],
-                &["deny-read d/secret read"],
+                &["deny-read d/secret read,delete"],
             ),
             // Written through another name.
             ("echo x >> linked", ["--deny-write", "../secret"], &["deny-write secret write"]),
             ("chmod 600 linked", ["--deny-write", "../secret"], &["deny-write secret metadata"]),
             ("mv linked x; echo x >> x", ["--deny-write", "../secret"], &["deny-write secret write"]),
             // Other files, and names that come and go.
-            ("echo x > a; ln a h; cat a; rm h; ln ../secret h; rm h", ["--deny-read", "../secret"], &[]),
+            (
+                "echo x > a; ln a h; cat a; rm h; ln ../secret h; rm h",
+                ["--deny-read", "../secret"],
+                &["deny-read secret metadata"],
+            ),
             ("mv linked x; rm x; echo x > linked", ["--deny-write", "../secret"], &[]),
             ("echo x > y; cat y; mv y linked", ["--deny-read", "../secret"], &[]),
             ("echo x > t; mv t linked; echo y > t; mv t other; cat linked", ["--deny-read", "other"], &[]),

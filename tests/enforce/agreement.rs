@@ -70,6 +70,8 @@ fn one_call_is_refused_where_check_finds_it() {
         "exec ls ../outside",
         "exec mv in/c.key in/d",
         "exec ln in/c.key in/d",
+        "exec mv in/c.key in/d.key",
+        "exec ln in/c.key in/d.key",
     ] {
         let recorded = place();
         recorded.record_any(script);
@@ -99,12 +101,14 @@ fn one_call_is_refused_where_check_finds_it() {
 
 /// Rules about the names that the random programs use. (A hard link that a file has from the beginning is judged by a
 /// directory that may not be read only once the program has met the other name.)
-const RANDOM_RULES: [&[&str]; 5] = [
+const RANDOM_RULES: [&[&str]; 7] = [
     &["--deny-write", "./b"],
     &["--allow-write", "./a"],
     &["--deny-write", "f"],
     &["--deny-write", "./a/c", "--deny-write", "/**/e"],
     &["--allow-write", "@workspace", "--allow-read", "/"],
+    &["--deny-read", "./b"],
+    &["--deny-read", "f"],
 ];
 
 /// Records the random program of a seed, and runs it with the rules enforced up to the first refusal: nothing forbidden

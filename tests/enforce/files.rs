@@ -154,10 +154,9 @@ fn what_may_not_be_read_is_read_by_no_name() {
         ("cat ../secret", &[denied][..]),
         ("cat ../work/../secret", &[denied]),
         ("ln -s ../secret s; ln -s s t; cat t", &[denied]),
-        ("ln ../secret h; cat h", &[denied]),
-        ("ln ../secret h; ln h i; rm h; cat i", &[denied]),
-        ("mv ../secret x; cat x; mv x ../secret", &[denied]),
-        ("mv ../secret x; mv x y; cat y; mv y ../secret", &[denied]),
+        ("ln ../secret h; cat h", &["deny-read ../secret secret metadata"]),
+        ("mv ../secret x; cat x", &["deny-read ../secret secret delete"]),
+        ("mv before x; cat x; ln x y; rm x; cat y", &[denied]),
         ("cat before", &[denied]),
         ("rm ../secret; cat before; mv before ../secret", &[denied]),
         ("cat < /proc/self/cwd/../secret", &[denied]),
@@ -192,16 +191,17 @@ fn what_may_not_be_read_is_read_by_no_name() {
 fn a_glob_means_the_files_that_were_met_by_such_a_name() {
     for (script, expected) in [
         ("cat a.key", &["deny-read *.key work/a.key read"][..]),
-        ("mv a.key x; cat x", &["deny-read *.key work/a.key read"]),
-        ("ln a.key x; cat x", &["deny-read *.key work/a.key read"]),
+        ("mv a.key x; cat x", &["deny-read *.key work/a.key delete"]),
+        ("ln a.key x; cat x", &["deny-read *.key work/a.key metadata"]),
         ("mv d e; cat e/b.key", &["deny-read *.key work/e/b.key read"]),
-        ("mv d/b.key d/c; mv d e; cat e/c", &["deny-read *.key work/d/b.key read"]),
+        ("mv a.key c.key; rm c.key; cat before", &["deny-read *.key work/a.key read"]),
         // Another file, though it may have the number of the first.
         ("rm a.key; echo x > x; cat x", &[]),
-        ("mv a.key x; rm x; echo x > y; cat y", &[]),
+        ("mv a.key b.key; rm b.key; echo x > y; cat y", &[]),
     ] {
         let place = Place::new();
         place.write("a.key", "top");
+        place.hard_link("a.key", "before");
         place.write("d/b.key", "top");
         let output = enforced(&place, &["--deny-read", "*.key"], &format!("{script}\ntrue"));
         assert!(!String::from_utf8_lossy(&output.stdout).contains("top"), "{script}: {output:?}");

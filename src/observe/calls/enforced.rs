@@ -30,10 +30,10 @@ use crate::trace::sys;
 use crate::trace::syscalls::{Access, Effect, FileRef, OpenFlags, SocketOperation, Special};
 
 /// What was forbidden of a call: what it is about, and the rule.
-type Refusals = SmallVec<[(RefusedSubject, String); 2]>;
+pub(super) type Refusals = SmallVec<[(RefusedSubject, String); 2]>;
 
 /// A rule that forbids an operation on a path.
-fn refusal(path: &[u8], operation: Operation, rule: String) -> (RefusedSubject, String) {
+pub(super) fn refusal(path: &[u8], operation: Operation, rule: String) -> (RefusedSubject, String) {
     (RefusedSubject::Path { path: path.to_vec(), through: None, operation }, rule)
 }
 
@@ -66,6 +66,7 @@ impl Recording {
             for (access, place) in located {
                 self.judge_place(caller, access, place, &mut refusals);
             }
+            self.judge_new_names(located, &mut refusals);
         }
         if !refusals.is_empty()
             && let Some(errno) =
@@ -530,11 +531,16 @@ impl Recording {
         }
     }
 
-    fn learn_name(&mut self, path: &[u8], stat: &FileStat) {
+    /// Whether a file had a name before the tree did anything, as far as is known.
+    pub(super) fn is_name_from_before(&self, path: &[u8], stat: &FileStat) -> bool {
         let before = self.ledger.names.find(path).map(|name| self.ledger.before(name));
-        let is_from_before = before.is_none_or(|before| {
+        before.is_none_or(|before| {
             before.is_some_and(|inode| inode.before.identity() == (stat.st_dev, stat.st_ino))
-        });
+        })
+    }
+
+    fn learn_name(&mut self, path: &[u8], stat: &FileStat) {
+        let is_from_before = self.is_name_from_before(path, stat);
         if let Some(enforcer) = &mut self.enforcer {
             enforcer.learn(stat, path, is_from_before);
         }

@@ -1,0 +1,102 @@
+//! New names of files: what may not be read gets none by which a later command could read it.
+//!
+//! Rules mean a file by its names, and a later command does not know those that it had before. Neighbours: `enforced.rs` refuses
+//! the call; `check` finds the same in a recording (`policy/judge.rs`).
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use super::changes::Located;
+use super::enforced::{Refusals, refusal};
+use crate::fs::{self, FileStat};
+use crate::observe::recording::Recording;
+use crate::observe::resolve::{self, Resolved};
+use crate::snapshot::Operation;
+use crate::trace::syscalls::Effect;
+
+impl Recording {
+    /// Judges the names that a rename or a hard link gives to files, also to those beneath a directory.
+    pub fn judge_new_names(&mut self, located: &[Located<'_>], refusals: &mut Refusals) {
+        let [(access, Ok(from)), (_, Ok(to))] = located else { return };
+        let operation = match access.effect {
+            Effect::HardLinkFrom => Operation::Metadata,
+            Effect::RenameFrom { exchange: true } => Operation::Write,
+            Effect::RenameFrom { exchange: false } => Operation::Delete,
+            _ => return,
+        };
+        self.judge_moved(from, to, operation, refusals);
+        if operation == Operation::Write {
+            self.judge_moved(to, from, operation, refusals);
+        }
+    }
+
+    fn judge_moved(&mut self, from: &Resolved, to: &Resolved, operation: Operation, refusals: &mut Refusals) {
+        let Some(stat) = &from.stat else { return };
+        let [old, new] = [from, to].map(|place| match &place.overlay {
+            Some(layers) => layers.upper_path(),
+            None => place.path.clone(),
+        });
+        if resolve::is_regular(stat) {
+            self.judge_new_name(&old, Some(stat), &new, operation, refusals);
+        } else if resolve::is_directory(stat) && self.judges_reads() {
+            self.judge_new_names_beneath(&old, &new, operation, refusals);
+        }
+    }
+
+    fn judge_new_names_beneath(
+        &mut self,
+        old: &[u8],
+        new: &[u8],
+        operation: Operation,
+        refusals: &mut Refusals,
+    ) {
+        let start = Path::new(OsStr::from_bytes(old));
+        let mut walk = walkdir::WalkDir::new(start).min_depth(1).follow_links(false).into_iter();
+        while let Some(entry) = walk.next() {
+            let unseen = match &entry {
+                Ok(entry) if self.resolver.is_served(entry.path().as_os_str().as_bytes()) => {
+                    walk.skip_current_dir();
+                    Some(entry.path())
+                }
+                Ok(entry) if entry.file_type().is_file() => {
+                    let path = entry.path().as_os_str().as_bytes();
+                    let new = [new, &path[old.len()..]].concat();
+                    self.judge_new_name(path, None, &new, operation, refusals);
+                    None
+                }
+                Ok(_) => None,
+                Err(error)
+                    if error.io_error().is_some_and(|error| error.kind() == io::ErrorKind::NotFound) =>
+                {
+                    None
+                }
+                Err(error) => Some(error.path().unwrap_or(start)),
+            };
+            // Nobody knows what is in there.
+            if let Some(path) = unseen.map(|path| path.as_os_str().as_bytes()) {
+                let rule = self.enforcer.as_ref().and_then(|rules| rules.forbids_reading_beneath(path));
+                refusals.extend(rule.map(|rule| refusal(path, operation, rule)));
+            }
+        }
+    }
+
+    fn judge_new_name(
+        &mut self,
+        old: &[u8],
+        stat: Option<&FileStat>,
+        new: &[u8],
+        operation: Operation,
+        refusals: &mut Refusals,
+    ) {
+        if !self.enforcer.as_ref().is_some_and(|rules| rules.may_forbid_reading(old)) {
+            return;
+        }
+        let Some(stat) = stat.copied().or_else(|| fs::lstat(old).ok().flatten()) else { return };
+        let is_from_before = self.is_name_from_before(old, &stat);
+        let rule =
+            self.enforcer.as_mut().and_then(|rules| rules.forbids_name(old, &stat, is_from_before, new));
+        refusals.extend(rule.map(|rule| refusal(old, operation, rule)));
+    }
+}
