@@ -300,6 +300,33 @@ fn through() {
     });
 }
 
+fn number_of(path: &CStr) -> Option<u64> {
+    // SAFETY: all-zeroes is a valid stat.
+    let mut stat: stat = unsafe { std::mem::zeroed() };
+    (c!(lstat(path.as_ptr(), &raw mut stat)) == 0).then_some(stat.st_ino)
+}
+
+/// A file without a name, for which another one is exchanged, gets one, by which a later command could read it.
+fn link_descriptor() {
+    let secret = open_at(AT_FDCWD, c"shut/file".as_ptr(), O_PATH | O_CLOEXEC);
+    let exchange = || {
+        while !DONE.load(Ordering::Relaxed) {
+            c!(dup2(secret, 100));
+            c!(dup2(101, 100));
+        }
+    };
+    let (from, to) = (c"/proc/self/fd/100".as_ptr(), c"open/new".as_ptr());
+    attempt_while(exchange, || {
+        let unnamed = open_at(AT_FDCWD, c"open".as_ptr(), O_TMPFILE | O_WRONLY | O_CLOEXEC);
+        c!(dup2(unnamed, 101));
+        c!(close(unnamed));
+        c!(linkat(AT_FDCWD, from, AT_FDCWD, to, AT_SYMLINK_FOLLOW));
+        let is_secret = number_of(c"open/new").is_some_and(|number| Some(number) == number_of(c"shut/file"));
+        c!(unlink(to));
+        is_secret
+    });
+}
+
 /// Makes descriptor 100 that of a file, of a directory and, if it closes, of nothing in turn.
 fn exchange_for_a_file(closes: bool, is_enough: impl Fn() -> bool) {
     let [file, directory] =
@@ -581,6 +608,7 @@ fn main() {
         ("through", through),
         ("absent", absent),
         ("another", another),
+        ("link-descriptor", link_descriptor),
         ("programs", programs),
         ("turn", turn),
         ("table", table),

@@ -4,7 +4,7 @@ use std::net::{TcpListener, UdpSocket};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use crate::support::{Place, User, program, stdout};
+use crate::support::{Place, User, has, program, stdout};
 
 /// How long each is tried, in seconds.
 fn seconds(default: &str) -> String {
@@ -101,6 +101,43 @@ fn descriptor_of_another_process_leads_to_nothing_forbidden() {
     }
 }
 
+/// Who is ended has not got it before.
+#[test]
+fn what_is_linked_by_a_descriptor_is_what_was_judged() {
+    for &user in User::all() {
+        let place = place(user);
+        let swaps = place.executable(&program("swaps"));
+        let script =
+            format!("for i in 1 2 3; do {} link-descriptor {}; done; true", swaps.display(), seconds("1"));
+        let output = place.record_with(&["--enforce", "--deny-read", "shut"], &script);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(!said.contains("leaked"), "{user:?} {output:?}");
+    }
+}
+
+#[test]
+fn a_file_without_a_name_gets_one_in_a_program_with_threads() {
+    if !has("python3") {
+        return;
+    }
+    let script = "exec python3 -c '
+import os, threading
+over = threading.Event()
+other = threading.Thread(target=over.wait, daemon=True)
+other.start()
+file = os.open(\".\", os.O_TMPFILE | os.O_RDWR)
+os.write(file, b\"made\")
+os.link(f\"/proc/self/fd/{file}\", \"new\", src_dir_fd=file, follow_symlinks=True)
+over.set()
+print(open(\"new\").read())'";
+    for &user in User::all() {
+        let place = place(user);
+        let output =
+            place.record_with(&[&["--enforce", "--allow-write", "@workspace"], &RULES[..]].concat(), script);
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "made\n", "{user:?} {output:?}");
+    }
+}
+
 #[test]
 fn program_of_another_process_is_no_name_to_change_by() {
     for &user in User::all() {
@@ -120,7 +157,7 @@ fn program_of_another_process_is_no_name_to_change_by() {
 
 #[test]
 fn all_that_protects_is_needed() {
-    for scenario in SCENARIOS.into_iter().chain(["another"]) {
+    for scenario in SCENARIOS.into_iter().chain(["another", "link-descriptor"]) {
         let place = place(User::Current);
         let output = place.program(program("swaps")).args([scenario, "20"]).output();
         let said = String::from_utf8_lossy(&output.unwrap().stdout).into_owned();

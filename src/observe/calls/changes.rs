@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use super::effects::{Meaning, meaning};
 use super::exec::PendingExec;
+use super::new_names::LinkedFile;
 use super::part::Part;
 use super::sockets::address_to_listen_at;
 use super::ways::opening;
@@ -49,6 +50,8 @@ pub struct Pending {
     opens: bool,
     /// An open of what rules may forbid.
     enforced: Option<OpenFlags>,
+    /// The file that it is to give a name by a descriptor, for which another thread may exchange another one.
+    linked: Option<LinkedFile>,
     /// What a call of our own program does.
     own: Option<Box<OwnCall>>,
     /// Its place among the calls in flight, where others may have to wait for it.
@@ -88,8 +91,21 @@ impl Pending {
     fn without_paths(name: &'static str, special: Option<Special>, call: CallId) -> Pending {
         let (parts, private) = (SmallVec::new(), SmallVec::new());
         let (exec, own, mount_point, bound) = (None, None, None, None);
-        let (opens, enforced) = (false, None);
-        Pending { parts, private, exec, special, name, opens, enforced, own, call, mount_point, bound }
+        let (opens, enforced, linked) = (false, None, None);
+        Pending {
+            parts,
+            private,
+            exec,
+            special,
+            name,
+            opens,
+            enforced,
+            linked,
+            own,
+            call,
+            mount_point,
+            bound,
+        }
     }
 }
 
@@ -185,6 +201,7 @@ impl Recording {
             return Decision::Refuse(errno);
         }
         self.learn_names(&located);
+        let linked = self.link_by_descriptor(caller, &located);
         if unmounts(call.decoded) {
             self.byte_store.capture.release_files();
         }
@@ -292,6 +309,7 @@ impl Recording {
             name,
             opens,
             enforced,
+            linked,
             own,
             call,
             mount_point,
@@ -445,6 +463,7 @@ impl Recording {
             name,
             opens,
             enforced,
+            linked,
             own,
             call,
             mount_point,
@@ -454,6 +473,9 @@ impl Recording {
             && fd >= 0
         {
             self.enforce_opened(caller, process, open, parts.first(), fd);
+        }
+        if let Some(linked) = linked {
+            self.enforce_linked(caller, process, &linked, result);
         }
         if let Some(address) = bound {
             let error = result.filter(|result| *result < 0).and_then(|result| i32::try_from(-result).ok());

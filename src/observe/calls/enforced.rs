@@ -184,7 +184,7 @@ impl Recording {
                     return;
                 }
                 if let Some(link) = self.exchangeable_link(caller, access, place) {
-                    self.refuse_unnamed(link, ways(access.effect, stat), refusals);
+                    self.refuse_unnamed(link, ways_in_the_dark(access.effect), refusals);
                 }
                 if let Some(stat) = stat.filter(|stat| has_names(stat) && stat.st_nlink > 1) {
                     self.learn_name(&place.path, stat);
@@ -277,6 +277,8 @@ impl Recording {
         let is_changed_through = match access.effect {
             Effect::Open(open) => open.truncate || open.create,
             Effect::Execute => false,
+            // Whether it was one without any name, its link tells afterwards.
+            Effect::HardLinkFrom => object.as_ref().is_none_or(|(_, stat)| stat.st_nlink > 0),
             _ => matches!(access.file, FileRef::Path { .. }),
         };
         let is_file = |stat: &FileStat| resolve::is_regular(stat) || resolve::is_directory(stat);
@@ -384,19 +386,20 @@ impl Recording {
     }
 
     /// The link on the way to a place that another thread or process could make lead elsewhere before the call is made:
-    /// a descriptor, mapping, working directory, root or program in /proc. What is only opened is looked at again afterwards.
+    /// a descriptor, mapping, working directory, root or program in /proc. What is only opened or linked is looked at again
+    /// afterwards.
     fn exchangeable_link<'p>(
         &self,
         caller: Caller,
         access: &Access,
         place: &'p Resolved,
     ) -> Option<&'p [u8]> {
-        let is_only_opened = match (access.effect, &place.stat) {
+        let is_looked_at_again = match (access.effect, &place.stat) {
             (Effect::Open(open), Some(stat)) => !open.truncate || !resolve::is_regular(stat),
-            (Effect::Execute, _) => true,
+            (Effect::Execute | Effect::HardLinkFrom, _) => true,
             _ => false,
         };
-        if is_only_opened {
+        if is_looked_at_again {
             return None;
         }
         let own = [format!("/proc/{}/", caller.tgid), format!("/proc/{}/", caller.tid)];
@@ -604,13 +607,17 @@ impl Recording {
 
     fn end_unless_allowed(&mut self, caller: Caller, process: ProcessId, refusals: &Refusals) {
         let Some((RefusedSubject::Path { path, .. }, rule)) = refusals.first() else { return };
+        self.end_process(caller, process, || {
+            let path = String::from_utf8_lossy(path);
+            format!("when it used {path}, which {rule} forbids, something else had been there")
+        });
+    }
+
+    /// Ends the process of a call that has done something else than what was judged.
+    pub(super) fn end_process(&mut self, caller: Caller, process: ProcessId, why: impl FnOnce() -> String) {
         let _ = sys::kill(caller.tgid, libc::SIGKILL);
         self.warnings.lost(WarningKind::PathChangedAfterCheck, Some(process), || {
-            format!(
-                "process {} was ended: when it used {}, which {rule} forbids, something else had been there",
-                caller.tgid,
-                String::from_utf8_lossy(path)
-            )
+            format!("process {} was ended: {}", caller.tgid, why())
         });
     }
 

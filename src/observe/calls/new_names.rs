@@ -11,10 +11,22 @@ use std::path::Path;
 use super::changes::Located;
 use super::enforced::{Refusals, refusal};
 use crate::fs::{self, FileStat};
+use crate::observe::ledger::ids::ProcessId;
 use crate::observe::recording::Recording;
-use crate::observe::resolve::{self, Resolved};
+use crate::observe::resolve::view::Unseen;
+use crate::observe::resolve::{self, Resolved, Unresolved};
 use crate::snapshot::Operation;
-use crate::trace::syscalls::Effect;
+use crate::trace::observer::Caller;
+use crate::trace::syscalls::{Effect, FileRef};
+
+/// What a call is about to link that is named by a descriptor, for which another thread may exchange another one.
+#[derive(Debug)]
+pub struct LinkedFile {
+    /// Its new name.
+    path: Vec<u8>,
+    /// Its device and inode number; none if it has no other name.
+    identity: Option<(u64, u64)>,
+}
 
 impl Recording {
     /// Judges the names that a rename or a hard link gives to files, also to those beneath a directory.
@@ -29,6 +41,53 @@ impl Recording {
         self.judge_moved(from, to, operation, refusals);
         if operation == Operation::Write {
             self.judge_moved(to, from, operation, refusals);
+        }
+    }
+
+    /// What a call that is allowed gives a name by a descriptor.
+    pub fn link_by_descriptor(&mut self, caller: Caller, located: &[Located<'_>]) -> Option<LinkedFile> {
+        let [(access, from), (_, Ok(to))] = located else { return None };
+        let links = self.enforcer.is_some() && access.effect == Effect::HardLinkFrom && to.stat.is_none();
+        let identity = match from {
+            Ok(from)
+                if resolve::is_by_magic_link(&from.crossed)
+                    || matches!(access.file, FileRef::Descriptor(_)) =>
+            {
+                from.stat.map(|stat| (stat.st_dev, stat.st_ino))
+            }
+            Err(Unseen::Unresolved(Unresolved::Nameless)) => None,
+            Ok(_) | Err(_) => return None,
+        };
+        // An overlay copies up what it links, which is another file then.
+        let is_exchanged = links && to.overlay.is_none() && self.processes.traits(caller.tgid).shares_paths();
+        is_exchanged.then(|| LinkedFile { path: to.path.clone(), identity })
+    }
+
+    /// Takes back a link to another file than the one that was judged, and ends its process.
+    pub fn enforce_linked(
+        &mut self,
+        caller: Caller,
+        process: ProcessId,
+        linked: &LinkedFile,
+        result: Option<i64>,
+    ) {
+        let LinkedFile { path, identity } = linked;
+        // If its thread has died in the call, the link may be there.
+        let Some(now) = fs::lstat(path).ok().flatten().filter(|_| matches!(result, Some(0) | None)) else {
+            return;
+        };
+        let is_as_judged = match identity {
+            Some(identity) => *identity == (now.st_dev, now.st_ino),
+            None => now.st_nlink == 1,
+        };
+        if !is_as_judged {
+            let _ = rustix::fs::unlink(path.as_slice());
+            self.end_process(caller, process, || {
+                format!(
+                    "when it gave a file the name {}, another one had been judged",
+                    String::from_utf8_lossy(path)
+                )
+            });
         }
     }
 

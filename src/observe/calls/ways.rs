@@ -90,6 +90,12 @@ pub fn ways_in_the_dark(effect: Effect) -> SmallVec<[Way; 2]> {
             let write = writes.then(|| Way::new(PathUseKind::Write, Operation::Write));
             read.into_iter().chain(write).collect()
         }
+        // It may get a name by which it can be read.
+        Effect::HardLinkFrom | Effect::RenameFrom { .. } => {
+            let mut ways = ways(effect, None);
+            ways.extend(ways.first().map(|way| Way { kind: PathUseKind::Read, ..*way }));
+            ways
+        }
         effect => ways(effect, None),
     }
 }
