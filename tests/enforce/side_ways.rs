@@ -91,3 +91,32 @@ print(call(428, -100, b'shut', 1), ctypes.get_errno())\"";
     let output = enforced(&place, &["--deny-read", "shut"], script);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "-1 38\n", "{output:?}");
 }
+
+#[test]
+fn an_overlay_has_no_directory_where_nothing_may_be_changed() {
+    if !can_mount() {
+        return;
+    }
+    for &user in User::all() {
+        for (options, expected) in [
+            ("upperdir=open/up,workdir=shut/work", "metadata"),
+            ("upperdir=shut/up,workdir=open/work", "metadata"),
+            ("upperdir=open/up,workdir=open/work", ""),
+        ] {
+            let make = "mkdir m open/up open/work shut/up shut/work";
+            let script =
+                format!("unshare -Urm mount -t overlay o -o lowerdir=open,{options} m; ls shut/*/ | wc -w");
+            let place = place(user);
+            place.prepare(make);
+            enforced(&place, &["--deny-write", "shut/**"], &script);
+            let refused: Vec<_> =
+                refused(&place).iter().map(|line| line.rsplit(' ').next().unwrap().to_owned()).collect();
+            assert_eq!(refused.join(" "), expected, "{options} {user:?}");
+            let recorded = self::place(user);
+            recorded.prepare(make);
+            recorded.record_any(&script);
+            let run = recorded.verb("check", &["--deny-write", "shut/**"]);
+            assert_eq!(run.status, i32::from(!expected.is_empty()), "{options} {user:?}: {run:?}");
+        }
+    }
+}

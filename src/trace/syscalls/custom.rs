@@ -5,7 +5,7 @@ use super::args::{Args, address, descriptor, low, low_half};
 use super::decoded::{Access, Asked, DecodedSyscall, Dirfd, Effect, FileRef, Resolve, Special};
 use super::open_flags::OpenFlags;
 use super::row::Condition;
-use crate::trace::memory::{Fault, Memory, RemoteAddr};
+use crate::trace::memory::{Fault, Memory, PATH_MAX, RemoteAddr};
 use crate::trace::sys::arch;
 
 type Decoding = Result<(), Fault>;
@@ -163,40 +163,94 @@ pub(super) fn mount(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSysca
     if source.first() == Some(&b'/') || path && !source.is_empty() {
         decoded.accesses.insert(0, followed(Dirfd::Cwd, source, Effect::MountPoint));
     }
+    if !path && args[2] != 0 && args[4] != 0 && memory.read_path(address(args, 2))? == b"overlay" {
+        let options = mount_options(address(args, 4), memory)?;
+        let changed = changed_layers(&options);
+        let changed = changed.map(|path| followed(Dirfd::Cwd, path, Effect::Metadata));
+        decoded.accesses.insert_many(0, changed);
+    }
     Ok(())
+}
+
+/// The options of a mount: of longer ones, the kernel takes the first page.
+fn mount_options(at: RemoteAddr, memory: &dyn Memory) -> Result<Vec<u8>, Fault> {
+    match memory.read_path(at) {
+        Err(Fault::NameTooLong) => {
+            let mut options = vec![0; PATH_MAX - 1];
+            memory.read_exact(at, &mut options)?;
+            Ok(options)
+        }
+        options => options,
+    }
+}
+
+/// The options that name a directory which an overlay changes when it is mounted: it sets extended attributes, and makes
+/// directories of its own.
+const CHANGED_LAYERS: [&[u8]; 2] = [b"upperdir", b"workdir"];
+
+/// The values of these among the options of an overlay, in which a backslash makes the next byte a part of the value.
+fn changed_layers(options: &[u8]) -> impl Iterator<Item = Vec<u8>> {
+    let mut words = vec![Vec::new()];
+    let mut bytes = options.iter();
+    while let Some(byte) = bytes.next() {
+        match byte {
+            b',' => words.push(Vec::new()),
+            b'\\' => words.last_mut().into_iter().for_each(|word| word.extend(bytes.next())),
+            byte => words.last_mut().into_iter().for_each(|word| word.push(*byte)),
+        }
+    }
+    words.into_iter().filter_map(|word| {
+        let at = word.iter().position(|byte| *byte == b'=')?;
+        let is_changed = CHANGED_LAYERS.contains(&&word[..at]) && word.len() > at + 1;
+        is_changed.then(|| word[at + 1..].to_vec())
+    })
 }
 
 const FSCONFIG_SET_STRING: u32 = 1;
 const FSCONFIG_SET_PATH: u32 = 3;
 const FSCONFIG_SET_PATH_EMPTY: u32 = 4;
+const FSCONFIG_SET_FD: u32 = 5;
 
 pub(super) const FSCONFIGS: &[Condition] = &[
     Condition::Is { arg: 1, value: FSCONFIG_SET_STRING },
     Condition::Is { arg: 1, value: FSCONFIG_SET_PATH },
     Condition::Is { arg: 1, value: FSCONFIG_SET_PATH_EMPTY },
+    Condition::Is { arg: 1, value: FSCONFIG_SET_FD },
 ];
 
-/// A path option, relative to the directory `aux`, or the string option `source` if it is an absolute path.
+/// A path option, relative to the directory `aux`, or the string option `source` if it is an absolute path; and what names a
+/// directory that an overlay changes, also by a descriptor.
 pub(super) fn fsconfig(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     let string = low(args, 1) == FSCONFIG_SET_STRING;
-    if string && memory.read_path(address(args, 2))? != b"source" {
+    let key = memory.read_path(address(args, 2))?;
+    let is_changed = CHANGED_LAYERS.contains(&key.as_slice());
+    let effect = if is_changed { Effect::Metadata } else { Effect::MountPoint };
+    if low(args, 1) == FSCONFIG_SET_FD {
+        let file = FileRef::Descriptor(low(args, 4).cast_signed());
+        let access = Access { file, effect, follow: true, resolve: Resolve::default() };
+        decoded.accesses.extend(is_changed.then_some(access));
+        return Ok(());
+    }
+    if string && !is_changed && key != b"source" {
         return Ok(());
     }
     let path = memory.read_path(address(args, 3))?;
     let dirfd = if string { Dirfd::Cwd } else { Dirfd::from_raw(args[4]) };
-    if path.first() == Some(&b'/') || !string && !path.is_empty() {
-        decoded.accesses.push(followed(dirfd, path, Effect::MountPoint));
+    if path.first() == Some(&b'/') || (is_changed || !string) && !path.is_empty() {
+        decoded.accesses.push(followed(dirfd, path, effect));
     }
     Ok(())
 }
 
-/// The fourth argument of Q_QUOTAON is the path of the quota file.
+/// The fourth argument of Q_QUOTAON is the path of the quota file, to which the kernel writes.
 pub(super) fn quotactl(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     const Q_QUOTAON: u32 = 0x80_0002;
     if low(args, 0) >> 8 == Q_QUOTAON {
         let path = memory.read_path(address(args, 3))?;
         if !path.is_empty() {
-            decoded.accesses.push(followed(Dirfd::Cwd, path, Effect::MountPoint));
+            let written = OpenFlags::from_raw(libc::O_WRONLY.cast_unsigned());
+            let effect = Effect::Open(OpenFlags { without_descriptor: true, ..written });
+            decoded.accesses.push(followed(Dirfd::Cwd, path, effect));
         }
     }
     Ok(())

@@ -659,6 +659,13 @@ fn a_mount_names_its_source_where_that_is_a_path() {
     assert_eq!(mount("from", 0xc0ed_0000 | libc::MS_BIND), source("from"));
     assert_eq!(mount("/dev/sda1", 0), source("/dev/sda1"));
     assert_eq!(mount("tmpfs", 0), none);
+    let overlay = |options: &str| {
+        call("mount").path("x").path("dir").path("overlay").word(0).path(options).decode().accesses.into_vec()
+    };
+    let changed = |path| cwd(path, Effect::Metadata);
+    let layers = vec![changed("/u,p"), changed("work"), target.clone()];
+    assert_eq!(overlay("ro,lowerdir=/a:b,upperdir=/u\\,p,workdir=work"), layers);
+    assert_eq!(overlay("lowerdir=a,xupperdir=b,upperdir="), none);
     assert_eq!(mount("/from", libc::MS_REMOUNT | libc::MS_BIND), none);
     assert_eq!(mount("/from", libc::MS_PRIVATE), none);
     assert_eq!(call("mount").word(0).path("dir").word(0).word(0).decode().accesses.into_vec(), none);
@@ -684,9 +691,14 @@ fn the_new_mount_calls_name_what_they_mount() {
     assert_eq!(config(1, "source", "tmpfs"), []);
     assert_eq!(config(1, "subvol", "/x"), []);
     assert_eq!(config(3, "lowerdir+", "low"), [at(Dirfd::Fd(5), "low", Effect::MountPoint)]);
+    assert_eq!(config(1, "upperdir", "up"), [cwd("up", Effect::Metadata)]);
+    assert_eq!(config(3, "workdir", "work"), [at(Dirfd::Fd(5), "work", Effect::Metadata)]);
+    assert_eq!(config(5, "lowerdir+", "x"), []);
+    assert_eq!(config(5, "upperdir", "x"), [fd(5, Effect::Metadata)]);
     assert_eq!(call("fsconfig").int(3).int(6).decode(), DecodedSyscall::default(), "FSCONFIG_CMD_CREATE");
+    let written = OpenFlags { without_descriptor: true, ..OpenFlags::from_raw(1) };
     let quota = call("quotactl").int(0x8000_0200u32.cast_signed()).path("/dev/sda1").int(0).path("quota");
-    assert_eq!(quota.accesses(), [cwd("/dev/sda1", Effect::MountPoint), cwd("quota", Effect::MountPoint)]);
+    assert_eq!(quota.accesses(), [cwd("/dev/sda1", Effect::MountPoint), cwd("quota", Effect::Open(written))]);
     assert_eq!(
         call("quotactl").int(0x8000_0100u32.cast_signed()).word(0).decode(),
         DecodedSyscall::default(),
