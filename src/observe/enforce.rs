@@ -68,6 +68,8 @@ pub struct Use<'a> {
     pub kind: PathUseKind,
     /// The name by which it is used.
     pub path: &'a [u8],
+    /// The other paths at which mounts show it.
+    pub elsewhere: &'a [Vec<u8>],
     /// What is there.
     pub stat: Option<&'a FileStat>,
     /// Whether it is the file that is used, whatever its name: it is judged by all of its names.
@@ -170,7 +172,10 @@ impl Enforcer {
         if kind == PathUseKind::Write && !used.is_gone && self.is_protected(path) {
             return Some(Forbidden { path: path.to_vec(), rule: PROTECTED.to_owned() });
         }
-        let others = if used.is_of_file { self.other_names(path, stat) } else { Vec::new() };
+        let mut others = if used.is_of_file { self.other_names(path, stat) } else { Vec::new() };
+        // What is allowed at one path need not be so at the others.
+        let elsewhere = used.elsewhere.iter().filter(|name| *name != path);
+        others.extend(elsewhere.map(|name| FileName { path: name.clone(), is_from_before: false }));
         let protected = others.iter().find(|name| self.is_protected(&name.path));
         if let (PathUseKind::Write, Some(name)) = (kind, protected) {
             return Some(Forbidden { path: name.path.clone(), rule: PROTECTED.to_owned() });

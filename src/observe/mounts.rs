@@ -378,6 +378,11 @@ impl Mounts {
         of_theirs.or_else(of_ours).or_else(of_detached)
     }
 
+    /// The other paths at which mounts of ours from before the launch show what is at a path.
+    pub fn names_elsewhere(&self, path: &[u8]) -> Vec<Vec<u8>> {
+        self.naming.ours.names_elsewhere(path)
+    }
+
     /// Whether something is mounted at `path` of this namespace itself.
     pub fn is_mounted_over(&self, view: &View, path: &[u8]) -> bool {
         self.namespaces.get(&view.namespace).is_some_and(|namespace| namespace.table.is_point(path))

@@ -1,7 +1,7 @@
 //! Ways to a file that no rule names: each was one that worked.
 
 use super::{enforced, refused};
-use crate::support::{Place, User, bytes, can_mount, has, lost};
+use crate::support::{BINARY, Place, User, bytes, can_mount, has, lost};
 
 fn place(user: User) -> Place {
     let place = Place::of(user);
@@ -90,6 +90,58 @@ print(call(428, -100, b'shut', 1), ctypes.get_errno())\"";
     let place = place(User::Current);
     let output = enforced(&place, &["--deny-read", "shut"], script);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "-1 38\n", "{output:?}");
+}
+
+/// Mounts something, and runs a command with rules there: what it printed.
+fn enforced_after(place: &Place, mount: &str, rules: &[&str], script: &str) -> String {
+    let mut command = place.program("unshare");
+    command.current_dir(&place.work).args(["-Urm", "sh", "-c", &format!("{mount} && exec \"$@\""), "sh"]);
+    command.arg(place.executable(BINARY.as_ref())).arg("--snapshot-dir").arg(&place.out).arg("--enforce");
+    let output = command.args(rules).args(["sh", "-c", script]).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn what_a_bind_mount_from_before_shows_is_what_rules_mean() {
+    if !can_mount() {
+        return;
+    }
+    let script =
+        "cat open/secret; echo x > open/secret; rm open/secret; mv m/shut/secret m/x; ln m/shut/secret m/x
+        cat shut/secret m/x; cat public m/public";
+    for &user in User::all() {
+        let place = place(user);
+        place.write("public", "public\n");
+        place.prepare("mkdir m");
+        let mount = "mount --bind shut open && mount --bind . m";
+        let printed =
+            enforced_after(&place, mount, &["--deny-read", "./shut", "--deny-write", "./shut"], script);
+        assert_eq!(printed, "public\npublic\n", "{user:?}");
+        let by = |rule: &str, operation: &str| format!("{rule} ./shut work/shut/secret {operation}");
+        let expected = [
+            by("deny-read", "delete"),
+            by("deny-read", "metadata"),
+            by("deny-read", "read"),
+            by("deny-write", "delete"),
+            by("deny-write", "metadata"),
+            by("deny-write", "write"),
+        ];
+        assert_eq!(refused(&place), expected, "{user:?}");
+    }
+}
+
+#[test]
+fn an_overlay_in_the_recorders_own_namespace_shows_nothing_that_may_not_be_read() {
+    if !can_mount() {
+        return;
+    }
+    let script =
+        "mkdir a; mount -t overlay o -o lowerdir=shut:open a; mountpoint -q a && echo mounted; cat a/secret";
+    for &user in User::all() {
+        let place = place(user);
+        let printed = enforced_after(&place, "true", &["--deny-read", "shut"], script);
+        assert_eq!(printed, "mounted\n", "{user:?}");
+    }
 }
 
 #[test]

@@ -327,7 +327,9 @@ impl Recording {
             && operation != Operation::Directory
             && (is_gone && !is_exempt || self.policy.may_hold_content(path));
         let content = if reads_content { enforcer.forbids_content(path) } else { None };
-        let used = Use { kind, path, stat, is_of_file, denied_only, allowed_only, is_gone };
+        let elsewhere = if is_gone { Vec::new() } else { self.mounts.names_elsewhere(path) };
+        let elsewhere = elsewhere.as_slice();
+        let used = Use { kind, path, elsewhere, stat, is_of_file, denied_only, allowed_only, is_gone };
         let forbidden = content.or_else(|| if is_exempt { None } else { enforcer.forbids(used) });
         let Some(Forbidden { path: name, rule }) = forbidden else { return };
         let through = (name != path).then(|| path.to_vec());

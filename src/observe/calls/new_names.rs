@@ -15,7 +15,7 @@ use crate::observe::ledger::ids::ProcessId;
 use crate::observe::recording::Recording;
 use crate::observe::resolve::view::Unseen;
 use crate::observe::resolve::{self, Resolved, Unresolved};
-use crate::snapshot::Operation;
+use crate::snapshot::{Operation, RefusedSubject};
 use crate::trace::observer::Caller;
 use crate::trace::syscalls::{Effect, FileRef};
 
@@ -149,13 +149,24 @@ impl Recording {
         operation: Operation,
         refusals: &mut Refusals,
     ) {
-        if !self.enforcer.as_ref().is_some_and(|rules| rules.may_forbid_reading(old)) {
+        let Some(enforcer) = &self.enforcer else { return };
+        let with_others = |path: &[u8]| [vec![path.to_vec()], self.mounts.names_elsewhere(path)].concat();
+        let mut from = with_others(old);
+        from.retain(|path| enforcer.may_forbid_reading(path));
+        if from.is_empty() {
             return;
         }
+        let to = with_others(new);
         let Some(stat) = stat.copied().or_else(|| fs::lstat(old).ok().flatten()) else { return };
         let is_from_before = self.is_name_from_before(old, &stat);
-        let rule =
-            self.enforcer.as_mut().and_then(|rules| rules.forbids_name(old, &stat, is_from_before, new));
-        refusals.extend(rule.map(|rule| refusal(old, operation, rule)));
+        let Some(enforcer) = &mut self.enforcer else { return };
+        // Who reads it later is judged by all of the new ones.
+        let forbidden = from.into_iter().find_map(|from| {
+            let rules = to.iter().map(|to| enforcer.forbids_name(&from, &stat, is_from_before, to));
+            let rule = rules.reduce(|one, other| one.and(other)).flatten()?;
+            let through = (from != old).then(|| old.to_vec());
+            Some((RefusedSubject::Path { path: from, through, operation }, rule))
+        });
+        refusals.extend(forbidden);
     }
 }

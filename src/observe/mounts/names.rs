@@ -94,16 +94,18 @@ impl Naming {
             let (upper, lower, rest) = (upper.clone(), lower.clone(), Vec::new());
             return MountName::Overlay(Layers { upper, lower, rest });
         }
-        if let Some(name) = self.ours.name_of_mount(mount) {
+        // What it shows may be read by no name of the mount's own, also in our namespace.
+        let is_private = overlay.is_some();
+        if let Some(name) = self.ours.name_of_mount(mount).filter(|_| !is_private) {
             return name;
         }
-        if self.ours.shows_part_of(mount) {
+        if !is_private && self.ours.shows_part_of(mount) {
             return MountName::Parts;
         }
         if mount.is_served() && !self.outside.contains(&mount.device) {
             return MountName::Served;
         }
-        if overlay.is_some() || mount.is_without_storage() {
+        if is_private || mount.is_without_storage() {
             MountName::Private(self.private.borrow_mut().id_of(mount))
         } else {
             MountName::Unnamed
@@ -213,6 +215,19 @@ impl OwnMounts {
             (same, before && at == path, before, at == path, ours.root.len(), std::cmp::Reverse(ours.id))
         });
         best.map(|(ours, at)| (ours.id, at))
+    }
+
+    /// The other paths at which mounts from before the launch show what is at a path.
+    pub fn names_elsewhere(&self, path: &[u8]) -> Vec<Vec<u8>> {
+        let Some(mount) = self.table.at(path) else { return Vec::new() };
+        let shows_more = |other: &&Mount| {
+            other.device == mount.device && other.id != mount.id && self.at_launch.contains(&other.id)
+        };
+        let mut others = self.table.mounts().iter().filter(shows_more).peekable();
+        let part = others.peek().and_then(|_| mount.path_within(path));
+        let named = others.filter_map(|other| Some((other.id, other.path_of(part.as_deref()?)?)));
+        let visible = named.filter(|(id, name)| self.table.at(name).is_some_and(|found| found.id == *id));
+        visible.map(|(_, name)| name).collect()
     }
 
     /// Whether a mount of ours shows a part of what this one shows.
