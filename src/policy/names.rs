@@ -25,13 +25,18 @@ pub struct NamedFile {
     pub state: Present,
 }
 
+/// A file of a recording: its inode, and whether it is one that got the number of another one, which was there before.
+type File = (Inode, bool);
+
 /// The names of the files of a recording.
 #[derive(Debug, Default)]
 pub struct FileNames<'a> {
+    /// The numbers of files from before that others had at the end.
+    reused: HashSet<Inode>,
     /// The file at each path.
-    inodes: HashMap<(&'a [u8], Side), Inode>,
+    inodes: HashMap<(&'a [u8], Side), File>,
     /// The paths of the inodes that have several.
-    paths: HashMap<Inode, Vec<&'a [u8]>>,
+    paths: HashMap<File, Vec<&'a [u8]>>,
     /// The other path of each rename, and on which side it has the file.
     renamed: HashMap<&'a [u8], Vec<(&'a [u8], Side)>>,
     /// The other path of each hard link that was made.
@@ -39,30 +44,81 @@ pub struct FileNames<'a> {
     /// The paths at which hard links were made.
     made_as_links: HashSet<&'a [u8]>,
     /// The paths that only a rule names.
-    by_rule: HashMap<Inode, Vec<&'a [u8]>>,
+    by_rule: HashMap<File, Vec<&'a [u8]>>,
     /// The inodes whose content or attributes were changed.
-    changed: HashSet<Inode>,
+    changed: HashSet<File>,
     /// How many known names each had before.
-    before: HashMap<Inode, u64>,
+    before: HashMap<File, u64>,
     /// How many known names each has after.
-    after: HashMap<Inode, u64>,
+    after: HashMap<File, u64>,
 }
 
 fn attributes(state: &Present) -> (u32, u32, u32, u64, i64, u32) {
     (state.mode, state.uid, state.gid, state.size, state.mtime, state.mtime_nsec)
 }
 
+/// The inode numbers that files had before and others, which the command has made, had at the end.
+fn reused(files: &[FileRecord]) -> HashSet<Inode> {
+    let inode = |record: &FileRecord, side| state(record, side).present().and_then(inode_of);
+    let before: HashSet<Inode> = files.iter().filter_map(|record| inode(record, Side::Before)).collect();
+    let is_other = |record: &&FileRecord| {
+        inode(record, Side::After)
+            .is_some_and(|after| before.contains(&after) && inode(record, Side::Before) != Some(after))
+    };
+    let mut came = files.iter().filter(is_other).peekable();
+    if came.peek().is_none() {
+        return HashSet::new();
+    }
+    let records: HashMap<&[u8], &FileRecord> =
+        files.iter().map(|record| (record.path.as_slice(), record)).collect();
+    // A file from before has come to a path by renames and links from one that it had.
+    let may_have_come = |record: &FileRecord, file: Inode| {
+        let mut ways = vec![record];
+        let mut seen: HashSet<&[u8]> = HashSet::from([record.path.as_slice()]);
+        while let Some(record) = ways.pop() {
+            let mut from = record.renamed_from.iter().chain(&record.linked_from).peekable();
+            let is_made = from.peek().is_none() && record.operations.contains(Operation::Write);
+            if inode(record, Side::Before) == Some(file) || from.peek().is_none() && !is_made {
+                return true;
+            }
+            for path in from {
+                let Some(record) = records.get(path.as_slice()) else { return true };
+                if seen.insert(&record.path) {
+                    ways.push(record);
+                }
+            }
+        }
+        false
+    };
+    let (mut reused, mut kept) = (HashSet::new(), HashSet::new());
+    for record in came {
+        let Some(after) = inode(record, Side::After) else { continue };
+        if may_have_come(record, after) {
+            kept.insert(after)
+        } else {
+            reused.insert(after)
+        };
+    }
+    // One that is still at a path of its own is there.
+    let stays = files.iter().filter_map(|record| {
+        inode(record, Side::After).filter(|after| inode(record, Side::Before) == Some(*after))
+    });
+    kept.extend(stays);
+    reused.retain(|inode| !kept.contains(inode));
+    reused
+}
+
 impl<'a> FileNames<'a> {
     /// The names that `files` have, and those of `named`, which need not have been used.
     pub fn of(files: &'a [FileRecord], named: &'a [NamedFile]) -> FileNames<'a> {
-        let mut names = FileNames::default();
         // An inode number alone says little: when a file has gone, a new one may get it.
-        let mut linked: HashSet<Inode> = HashSet::new();
-        let mut last: HashMap<Inode, &Present> = HashMap::new();
+        let mut names = FileNames { reused: reused(files), ..FileNames::default() };
+        let mut linked: HashSet<File> = HashSet::new();
+        let mut last: HashMap<File, &Present> = HashMap::new();
         for record in files {
             for side in Side::BOTH {
                 let Some(state) = state(record, side).present() else { continue };
-                let Some(inode) = inode_of(state) else { continue };
+                let Some(inode) = names.file_of(state, side) else { continue };
                 names.add(inode, &record.path, side);
                 if state.nlink > 1 {
                     linked.insert(inode);
@@ -81,6 +137,9 @@ impl<'a> FileNames<'a> {
             let mut states = files.iter().flat_map(|record| [&record.before, &record.after]);
             let is_known = states.any(|state| state.present().is_some_and(is_same));
             let Some(inode) = inode_of(named).filter(|_| is_known) else { continue };
+            // The rules may have been read before the command or after it.
+            let [inode, other] = [false, true].map(|is_new| (inode, is_new));
+            linked.insert(other);
             if !Side::BOTH.into_iter().any(|side| names.inodes.contains_key(&(&**path, side))) {
                 names.by_rule.entry(inode).or_default().push(path);
                 *names.before.entry(inode).or_default() += 1;
@@ -93,8 +152,13 @@ impl<'a> FileNames<'a> {
         names
     }
 
+    /// The file that has a state on a side.
+    fn file_of(&self, state: &Present, side: Side) -> Option<File> {
+        inode_of(state).map(|inode| (inode, side == Side::After && self.reused.contains(&inode)))
+    }
+
     /// Adds a name; those of one path come after each other.
-    fn add(&mut self, inode: Inode, path: &'a [u8], side: Side) {
+    fn add(&mut self, inode: File, path: &'a [u8], side: Side) {
         self.inodes.insert((path, side), inode);
         let paths = self.paths.entry(inode).or_default();
         if paths.last() != Some(&path) {
@@ -149,7 +213,7 @@ impl<'a> FileNames<'a> {
             found.extend(linked.flat_map(|path| Side::BOTH.map(|side| node(path, side))));
         }
         let mut seen: HashSet<_> = found.iter().copied().collect();
-        let mut expanded: HashSet<Inode> = HashSet::new();
+        let mut expanded: HashSet<File> = HashSet::new();
         let mut at = 0;
         while let Some(&(path, _, inode)) = found.get(at) {
             // A path that several files had one after the other connects only those that may be the same.
@@ -216,12 +280,13 @@ impl<'a> FileNames<'a> {
 
     /// Whether the content or the attributes of a file were changed that was there before.
     pub fn is_changed(&self, state: &Present) -> bool {
-        inode_of(state).is_some_and(|file| self.changed.contains(&file) && self.before.contains_key(&file))
+        self.file_of(state, Side::After)
+            .is_some_and(|file| self.changed.contains(&file) && self.before.contains_key(&file))
     }
 
     /// Whether a file has a name that only rules know.
     pub fn has_name_by_rule(&self, state: &Present) -> bool {
-        inode_of(state).is_some_and(|file| self.by_rule.contains_key(&file))
+        self.file_of(state, Side::Before).is_some_and(|file| self.by_rule.contains_key(&file))
     }
 
     /// How many names are known that a file has in its state on a side.
@@ -230,6 +295,6 @@ impl<'a> FileNames<'a> {
             Side::Before => &self.before,
             Side::After => &self.after,
         };
-        inode_of(state).and_then(|inode| names.get(&inode)).copied().unwrap_or(0)
+        self.file_of(state, side).and_then(|file| names.get(&file)).copied().unwrap_or(0)
     }
 }
