@@ -204,14 +204,15 @@ impl Enforcer {
         own.or_else(|| others.iter().find_map(|name| judge(&name.path, name.is_from_before)))
     }
 
-    /// Whether a path may not be read, as far as its name tells.
-    pub fn may_forbid_reading(&self, path: &[u8]) -> bool {
-        self.rules.policy.may_forbid_reading(path)
+    /// What the rules say of a use of a path, as far as its name tells.
+    pub fn decide_by_name(&self, kind: PathUseKind, path: &[u8]) -> Decision {
+        self.rules.policy.decide(kind, path, &|sign| sign != ContentSign::Key)
     }
 
-    /// Why the file at a path may not get the name `to`, by which a later command could read it, if so.
+    /// Why the file at a path may not get the name `to`, by which a later command could use it, if so.
     pub fn forbids_name(
         &mut self,
+        kind: PathUseKind,
         from: &[u8],
         stat: &FileStat,
         is_from_before: bool,
@@ -219,8 +220,11 @@ impl Enforcer {
     ) -> Option<String> {
         let keys = Keys { known: &mut self.keys, keyless: &self.keyless, path: from, stat: Some(stat) };
         let keys = RefCell::new(keys);
-        let has = |sign| keys.borrow_mut().has(sign);
-        let (word, text) = self.rules.policy.forbids_name(from, is_from_before, to, &has)?;
+        let has = |sign| match kind {
+            PathUseKind::Read => keys.borrow_mut().has(sign),
+            PathUseKind::Write | PathUseKind::Execute => sign != ContentSign::Key,
+        };
+        let (word, text) = self.rules.policy.forbids_name(kind, from, is_from_before, to, &has)?;
         Some(word.with(text.as_deref()))
     }
 

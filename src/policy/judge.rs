@@ -216,11 +216,16 @@ fn judge_all(snapshot: &Snapshot, policy: &CompiledPolicy, live: &dyn Files) -> 
             add(by_name(name, word, text, operations, record));
         }
         for (from, to, operation) in names_given(snapshot, record) {
-            let Some((word, text)) = forbids_name(from, to, policy, live) else { continue };
-            let finding = finding_of(from, word, text, operation.into(), None, from);
-            // Who makes a hard link does not use the record of the file.
-            let by = if operation == Operation::Metadata { &to.processes } else { &finding.processes };
-            add(Finding { processes: by.clone(), ..finding });
+            let is_link = operation == Operation::Metadata;
+            // What is renamed is changed.
+            let write = is_link.then_some(PathUseKind::Write);
+            for kind in std::iter::once(PathUseKind::Read).chain(write) {
+                let Some((word, text)) = forbids_name(kind, from, to, policy, live) else { continue };
+                let finding = finding_of(from, word, text, operation.into(), None, from);
+                // Who makes a hard link does not use the record of the file.
+                let by = if is_link { &to.processes } else { &finding.processes };
+                add(Finding { processes: by.clone(), ..finding });
+            }
         }
         let content = Operations::from(Operation::Write).with(Operation::Metadata);
         let changes = changes_of(record).intersection(content);
@@ -317,8 +322,9 @@ fn names_given<'a>(
     }))
 }
 
-/// Why a file may not get a name, by which a later command could read it, beside or in place of another.
+/// Why a file may not get a name, by which a later command could use it, beside or in place of another.
 fn forbids_name(
+    kind: PathUseKind,
     from: &FileRecord,
     to: &FileRecord,
     policy: &CompiledPolicy,
@@ -331,7 +337,11 @@ fn forbids_name(
         return None;
     }
     let content = if before.is_some() { from } else { to };
-    policy.forbids_name(&from.path, before.is_some(), &to.path, &|sign| live.has(content, sign))
+    let has = |sign| match kind {
+        PathUseKind::Read => live.has(content, sign),
+        PathUseKind::Write | PathUseKind::Execute => sign != ContentSign::Key,
+    };
+    policy.forbids_name(kind, &from.path, before.is_some(), &to.path, &has)
 }
 
 /// The word of a rule, and the rule that denies.

@@ -208,6 +208,8 @@ pub struct CompiledPolicy {
     pub(super) named: Vec<NamedFile>,
     /// Whether the recording was made with these rules, so that it has every read that they forbid.
     pub(super) is_of_recording: bool,
+    /// Whether it was made to find everything that rules would have to allow.
+    allows_nothing: bool,
     /// Rules that allow: what is allowed must be so by these, too.
     stricter: Option<Box<CompiledPolicy>>,
 }
@@ -298,6 +300,7 @@ impl CompiledPolicy {
         for word in [RuleWord::AllowNet, RuleWord::AllowUnix] {
             self.addresses.entry(word).or_default().push((Vec::new(), AddressRule::Unix(Some(nothing()))));
         }
+        self.allows_nothing = true;
         self
     }
 
@@ -371,10 +374,11 @@ impl CompiledPolicy {
         self.decided(allow, deny, denies, |rule| rule.paths.matches(path, |_| false))
     }
 
-    /// Why the file at a path may not get the name `to`, by which a later command could read it: the path forbids that, and the
+    /// Why the file at a path may not get the name `to`, by which a later command could use it: the path forbids that, and the
     /// name does not. `is_from_before` says whether the file had the path before the command.
     pub fn forbids_name(
         &self,
+        kind: PathUseKind,
         from: &[u8],
         is_from_before: bool,
         to: &[u8],
@@ -382,9 +386,12 @@ impl CompiledPolicy {
     ) -> Option<Forbidden> {
         // By any name, a private key is one.
         let has_by_name = |sign| sign != ContentSign::Key && has(sign);
-        let decision = self.decide(PathUseKind::Read, from, &has_by_name);
-        let forbidden = decision.forbidden_by_name(is_from_before)?;
-        self.decide(PathUseKind::Read, to, has).forbidden().is_none().then_some(forbidden)
+        let decision = self.decide(kind, from, &has_by_name);
+        // What may not be changed by such a rule gets no other name at all.
+        let is_denied = kind == PathUseKind::Write && matches!(decision, Decision::Denied(..));
+        let forbidden = decision.forbidden_by_name(is_from_before).filter(|_| !is_denied)?;
+        let is_allowed = || self.decide(kind, to, has).forbidden().is_none();
+        (self.allows_nothing || is_allowed()).then_some(forbidden)
     }
 
     /// What the rules say of a use of something beneath a directory.

@@ -101,6 +101,25 @@ fn what_may_not_be_read_may_move_where_it_may_not_be_read_either() {
 }
 
 #[test]
+fn what_may_not_be_changed_gets_no_name_by_which_a_later_command_changes_it() {
+    let rules = ["--allow-write", "./open"];
+    for &user in User::all() {
+        let place = Place::of(user);
+        for name in ["open/f", "shut/f"] {
+            place.write(name, "old");
+        }
+        if user == User::Nobody {
+            give_away(place.base());
+        }
+        enforced(&place, &rules, "ln shut/f open/l; ln open/f open/m; echo x > open/n; ln open/n open/o");
+        assert_eq!(refused(&place), ["allow-write work/shut/f metadata"], "{user:?}");
+        fs::remove_dir_all(&place.out).unwrap();
+        enforced(&place, &rules, "for i in open/*; do echo new > $i; done");
+        assert_eq!(fs::read_to_string(place.at("shut/f")).unwrap(), "old", "{user:?}");
+    }
+}
+
+#[test]
 fn with_allow_read_no_file_elsewhere_gets_a_name_that_is_allowed() {
     if !has("python3") {
         return;

@@ -15,6 +15,7 @@ use crate::observe::ledger::ids::ProcessId;
 use crate::observe::recording::Recording;
 use crate::observe::resolve::view::Unseen;
 use crate::observe::resolve::{self, Resolved, Unresolved};
+use crate::policy::{Decision, PathUseKind};
 use crate::snapshot::{Operation, RefusedSubject};
 use crate::trace::observer::Caller;
 use crate::trace::syscalls::{Effect, FileRef};
@@ -149,24 +150,44 @@ impl Recording {
         operation: Operation,
         refusals: &mut Refusals,
     ) {
-        let Some(enforcer) = &self.enforcer else { return };
-        let with_others = |path: &[u8]| [vec![path.to_vec()], self.mounts.names_elsewhere(path)].concat();
-        let mut from = with_others(old);
-        from.retain(|path| enforcer.may_forbid_reading(path));
-        if from.is_empty() {
-            return;
+        // What is renamed is changed.
+        let write = (operation == Operation::Metadata).then_some(PathUseKind::Write);
+        for kind in std::iter::once(PathUseKind::Read).chain(write) {
+            let rule = self.forbids_new_name(kind, old, stat, new);
+            refusals.extend(rule.map(|(path, rule)| {
+                let through = (path != old).then(|| old.to_vec());
+                (RefusedSubject::Path { path, through, operation }, rule)
+            }));
         }
-        let to = with_others(new);
-        let Some(stat) = stat.copied().or_else(|| fs::lstat(old).ok().flatten()) else { return };
+    }
+
+    /// The path by which a file may not be used, unlike by its new name, and the rule.
+    fn forbids_new_name(
+        &mut self,
+        kind: PathUseKind,
+        old: &[u8],
+        stat: Option<&FileStat>,
+        new: &[u8],
+    ) -> Option<(Vec<u8>, String)> {
+        let enforcer = self.enforcer.as_ref()?;
+        let mut from = [vec![old.to_vec()], self.mounts.names_elsewhere(old)].concat();
+        from.retain(|path| enforcer.decide_by_name(kind, path).forbidden().is_some());
+        if from.is_empty() {
+            return None;
+        }
+        // Whoever uses it later is judged by all of its paths.
+        let is_denied = |path: &Vec<u8>| matches!(enforcer.decide_by_name(kind, path), Decision::Denied(..));
+        if self.mounts.names_elsewhere(new).iter().any(is_denied) {
+            return None;
+        }
+        let stat = stat.copied().or_else(|| fs::lstat(old).ok().flatten())?;
         let is_from_before = self.is_name_from_before(old, &stat);
-        let Some(enforcer) = &mut self.enforcer else { return };
-        // Who reads it later is judged by all of the new ones.
-        let forbidden = from.into_iter().find_map(|from| {
-            let rules = to.iter().map(|to| enforcer.forbids_name(&from, &stat, is_from_before, to));
-            let rule = rules.reduce(|one, other| one.and(other)).flatten()?;
-            let through = (from != old).then(|| old.to_vec());
-            Some((RefusedSubject::Path { path: from, through, operation }, rule))
-        });
-        refusals.extend(forbidden);
+        let enforcer = self.enforcer.as_mut()?;
+        from.into_iter().find_map(|from| {
+            // What is allowed at its own path need not be so at the others.
+            let is_from_before = is_from_before && from == old;
+            let rule = enforcer.forbids_name(kind, &from, &stat, is_from_before, new)?;
+            Some((from, rule))
+        })
     }
 }
