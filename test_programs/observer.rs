@@ -163,7 +163,7 @@ fn main() {
         other => panic!("{other} is no rule"),
     };
     let interception = match arguments.next().unwrap().as_str() {
-        "auto" => Interception::Notifications,
+        "auto" | "inside" => Interception::Notifications,
         "stops" => Interception::Stops,
         "every-call" => Interception::EveryCall,
         other => panic!("{other} is no mechanism"),

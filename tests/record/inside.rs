@@ -133,7 +133,7 @@ fn programs_that_walk_are_told_the_same() {
     if has("git") {
         let repository = format!(
             "{tree}\ngit init -q; git add .
-            export GIT_AUTHOR_DATE=@0 GIT_COMMITTER_DATE=@0; git -c user.name=n -c user.email=e commit -qm m"
+            export GIT_AUTHOR_DATE='1000000000 +0000' GIT_COMMITTER_DATE='1000000000 +0000'; git -c user.name=n -c user.email=e commit -qm m"
         );
         is_told_the_same(&repository, &["git", "status", "--short"]);
     }

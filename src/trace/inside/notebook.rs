@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use foldhash::fast::RandomState;
-use rustix::fs::ftruncate;
+use rustix::fs::{SealFlags, fcntl_add_seals, ftruncate};
 
 use super::layout;
 use super::lock;
@@ -18,8 +18,9 @@ use crate::trace::sys::arch::inside as code;
 use crate::trace::sys::{self, Puppet, SharedMapping, Stopped, Tid, TraceeMemory};
 use crate::trace::syscalls::{DecodedSyscall, Dirfd, FileRef};
 
-/// Each directory that was learnt is open here.
+/// Each directory that was learnt is open here; with that many, all are forgotten.
 const MOST_LEARNT: u32 = 16;
+/// The same of all directories that are known.
 const MOST_STARTS: usize = 10_000;
 
 /// The notes of a process.
@@ -52,8 +53,8 @@ impl Notebook {
         let block = free_block(tid, place).ok_or(io::ErrorKind::OutOfMemory)?;
         let mut puppet = Puppet::between_calls(tracee, place - 2)?;
         // Any string will do for its name.
-        let fd =
-            puppet.call(libc::SYS_memfd_create, [place & !0xfff, libc::MFD_CLOEXEC.into(), 0, 0, 0, 0])?;
+        let flags = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
+        let fd = puppet.call(libc::SYS_memfd_create, [place & !0xfff, flags, 0, 0, 0, 0])?;
         let mapped = Notebook::map(&mut puppet, tid, fd, block, mark);
         let closed = puppet.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
         mapped.and_then(|notebook| closed.map(|_| notebook))
@@ -64,6 +65,8 @@ impl Notebook {
         let bits = |of: i32| u64::from(of.unsigned_abs());
         let file = File::options().read(true).write(true).open(format!("/proc/{tid}/fd/{fd}"))?;
         ftruncate(&file, RING)?;
+        // The process must not take away what we read.
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let ring = SharedMapping::of(&file, usize::try_from(RING).map_err(io::Error::other)?)?;
         let (private, none) = (bits(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS), u64::MAX);
         let fixed = bits(libc::MAP_FIXED_NOREPLACE);
