@@ -240,7 +240,7 @@ fn measure_inside(workload: &Workload, here: &Path, rounds: usize) {
     let binary = env!("CARGO_BIN_EXE_agent-snapshot");
     let recorded = [binary, "--quiet", "--snapshot-dir", &bundle, "--max-read-bytes", "2G", "--keep", "undo"];
     let inside = [&recorded[..], &["--mechanism", "inside"]].concat();
-    let wrappers = [vec![], vec![hybrid.as_str(), "1"], recorded.to_vec(), inside];
+    let wrappers = [vec![], vec![hybrid.as_str()], recorded.to_vec(), inside];
     let times = in_turn(workload, here, &bundle, rounds, |number| {
         run(here, &wrappers[number], workload.script, false).0
     });
