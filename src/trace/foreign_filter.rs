@@ -6,6 +6,7 @@
 //! when one is installed, or asked for.
 
 use std::io;
+use std::sync::LazyLock;
 
 use super::memory::{Memory, RemoteAddr};
 use super::proc_status::ProcStatus;
@@ -46,8 +47,19 @@ impl ChangedProgram {
 
 /// Whether a thread that has our filter has no other, neither of its own nor from before the launch.
 pub(super) fn has_none_beside_ours(tid: Tid) -> bool {
-    // Linux 5.9.
-    ProcStatus::of(tid).is_some_and(|status| status.line("Seccomp_filters:") == Some("1"))
+    filters_of(tid) == Some(1)
+}
+
+/// Whether a thread has no filters but ours and those that we have ourselves, in a container for example.
+pub(super) fn has_none_of_its_own(tid: Tid) -> bool {
+    static INHERITED: LazyLock<Option<u32>> =
+        LazyLock::new(|| filters_of(Tid(std::process::id().cast_signed())));
+    INHERITED.is_some_and(|inherited| filters_of(tid) == Some(inherited + 1))
+}
+
+/// How many filters a thread has (Linux 5.9).
+fn filters_of(tid: Tid) -> Option<u32> {
+    ProcStatus::of(tid)?.line("Seccomp_filters:")?.parse().ok()
 }
 
 /// The instructions of a struct sock_fprog, and their address.

@@ -873,7 +873,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             && self.tracees.lender(tgid).is_none()
             && !self.tracees.is_in_syscall(tid)
             && !self.marked.contains_key(&tid)
-            && foreign_filter::has_none_beside_ours(tid)
+            && foreign_filter::has_none_of_its_own(tid)
             && tracee.registers().is_ok_and(|registers| !RESTARTS.contains(&registers.result()));
         if let Some(inside) = self.shared.inside().filter(|_| is_alone) {
             inside.patch(tracee, tgid, place, self.observer);

@@ -104,6 +104,28 @@ fn process_notes_its_calls_itself() {
     }
 }
 
+/// In a container all have its filter. One of the process's own may object to the mark.
+#[test]
+fn process_with_a_filter_of_its_own_notes_nothing() {
+    if !agent_snapshot::trace::launch::has_notifications() {
+        return;
+    }
+    let [looks, seal] = ["looks", "seal"].map(program);
+    let filter = "EPERM=acct";
+    for (is_outside, notes) in [(true, "0\ntrue\n"), (false, "0\nfalse\n")] {
+        let place = Place::new();
+        let recorder = place.recorder("inside");
+        let mut command = if is_outside { place.program(&seal) } else { place.recorder("inside") };
+        if is_outside {
+            command.arg(filter).arg(recorder.get_program()).args(recorder.get_args());
+        } else {
+            command.arg(&seal).arg(filter);
+        }
+        let output = command.arg(&looks).arg("notes").output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), notes, "{}", shown(&output));
+    }
+}
+
 #[test]
 fn what_disturbs_it_is_told_the_same() {
     let program = program("looks");
