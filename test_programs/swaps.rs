@@ -52,16 +52,18 @@ fn swap(path: &Path) {
     }
 }
 
-/// Makes attempts until one says that it has reached what it must not, or the time is over and something was opened that may
-/// be.
+/// Makes attempts until one says that it has reached what it must not, or the time is over, there were some, and something
+/// was opened that may be.
 fn attempt(mut reaches: impl FnMut() -> bool) {
     const LONGEST: Duration = Duration::from_secs(20);
+    const OFTEN: u32 = 11;
     let seconds = env::args().nth(2).and_then(|seconds| seconds.parse().ok()).unwrap_or(1.0);
     let (start, mut times) = (Instant::now(), 0);
     let is_due = || start.elapsed() >= Duration::from_secs_f64(seconds);
     let has_opened_nothing = || HAS_TRIED.load(Ordering::Relaxed) && !HAS_OPENED.load(Ordering::Relaxed);
     let mut leaked = false;
-    while !leaked && (!is_due() || has_opened_nothing() && start.elapsed() < LONGEST) {
+    let is_early = |times| !is_due() || (times < OFTEN || has_opened_nothing()) && start.elapsed() < LONGEST;
+    while !leaked && is_early(times) {
         leaked = reaches();
         times += 1;
     }
@@ -71,7 +73,7 @@ fn attempt(mut reaches: impl FnMut() -> bool) {
         match times {
             _ if leaked => "leaked",
             _ if has_opened_nothing() => "kept from everything",
-            0..=10 => "kept seldom",
+            0..OFTEN => "kept seldom",
             _ => "kept often",
         }
     );
