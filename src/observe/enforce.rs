@@ -186,11 +186,7 @@ impl Enforcer {
         let rules = Arc::clone(&self.rules);
         let keys = RefCell::new(Keys { known: &mut self.keys, keyless: &self.keyless, path, stat });
         let judge = |name: &[u8], is_from_before| {
-            let has = |sign| match kind {
-                PathUseKind::Read => keys.borrow_mut().has(sign),
-                // As in a recording: by its name alone.
-                PathUseKind::Write | PathUseKind::Execute => sign != ContentSign::Key,
-            };
+            let has = |sign| keys.borrow_mut().has(sign);
             let (word, text) = match rules.policy.decide(kind, name, &has) {
                 Decision::Denied(word, text) if !used.allowed_only => (word, Some(text)),
                 Decision::NotAllowed(word) if !used.denied_only && is_from_before => (word, None),
@@ -206,7 +202,7 @@ impl Enforcer {
 
     /// What the rules say of a use of a path, as far as its name tells.
     pub fn decide_by_name(&self, kind: PathUseKind, path: &[u8]) -> Decision {
-        self.rules.policy.decide(kind, path, &|sign| sign != ContentSign::Key)
+        self.rules.policy.decide_by_name(kind, path)
     }
 
     /// Why the file at a path may not get the name `to`, by which a later command could use it, if so.
@@ -220,10 +216,7 @@ impl Enforcer {
     ) -> Option<String> {
         let keys = Keys { known: &mut self.keys, keyless: &self.keyless, path: from, stat: Some(stat) };
         let keys = RefCell::new(keys);
-        let has = |sign| match kind {
-            PathUseKind::Read => keys.borrow_mut().has(sign),
-            PathUseKind::Write | PathUseKind::Execute => sign != ContentSign::Key,
-        };
+        let has = |sign| keys.borrow_mut().has(sign);
         let (word, text) = self.rules.policy.forbids_name(kind, from, is_from_before, to, &has)?;
         Some(word.with(text.as_deref()))
     }

@@ -51,12 +51,7 @@ impl CompiledPolicy {
         others: &[(&[u8], bool)],
         has: &dyn Fn(ContentSign) -> bool,
     ) -> PathExplanation {
-        let decide = |name: &[u8]| match kind {
-            PathUseKind::Read => self.decide(kind, name, has),
-            PathUseKind::Write | PathUseKind::Execute => {
-                self.decide(kind, name, &|sign| sign != ContentSign::Key)
-            }
-        };
+        let decide = |name: &[u8]| self.decide(kind, name, has);
         let decision = decide(path);
         let mut explanation =
             PathExplanation { kind, decision, other_name: None, pattern: None, outweighed: None };

@@ -217,9 +217,7 @@ fn judge_all(snapshot: &Snapshot, policy: &CompiledPolicy, live: &dyn Files) -> 
         }
         for (from, to, operation) in names_given(snapshot, record) {
             let is_link = operation == Operation::Metadata;
-            // What is renamed is changed.
-            let write = is_link.then_some(PathUseKind::Write);
-            for kind in std::iter::once(PathUseKind::Read).chain(write) {
+            for kind in PathUseKind::by_new_name(is_link) {
                 let Some((word, text)) = forbids_name(kind, from, to, policy, live) else { continue };
                 let finding = finding_of(from, word, text, operation.into(), None, from);
                 // Who makes a hard link does not use the record of the file.
@@ -281,7 +279,7 @@ fn judge_all(snapshot: &Snapshot, policy: &CompiledPolicy, live: &dyn Files) -> 
 
 /// Why a path may not be changed. By its name alone: what is changed may be a private key.
 fn forbids_writing(policy: &CompiledPolicy, path: &[u8]) -> Option<Forbidden> {
-    policy.decide(PathUseKind::Write, path, &|sign| sign != ContentSign::Key).forbidden()
+    policy.decide_by_name(PathUseKind::Write, path).forbidden()
 }
 
 /// The name by which a file may not get another one, and the rule: a rule that denies changes means the inode, and a later
@@ -337,10 +335,7 @@ fn forbids_name(
         return None;
     }
     let content = if before.is_some() { from } else { to };
-    let has = |sign| match kind {
-        PathUseKind::Read => live.has(content, sign),
-        PathUseKind::Write | PathUseKind::Execute => sign != ContentSign::Key,
-    };
+    let has = |sign| live.has(content, sign);
     policy.forbids_name(kind, &from.path, before.is_some(), &to.path, &has)
 }
 

@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use super::judge::{Files, Finding, FindingSubject};
 use super::names::FileNames;
 use super::rules::{CompiledPolicy, Decision, PathUseKind, RuleWord};
-use crate::snapshot::secrets::ContentSign;
 use crate::snapshot::{Exec, Header, Operation, RecordedProcess, Snapshot};
 
 /// What was executed that may not be, or not be read.
@@ -41,15 +40,14 @@ pub fn judge<'a>(
         // As the kernel shows a program whose name was removed.
         all.extend(path.strip_suffix(b" (deleted)").map(|name| (name, false)));
         for &kind in &kinds {
-            let forbidden = all.iter().find_map(|(name, is_from_before)| {
-                match policy.decide(kind, name, &|sign| sign != ContentSign::Key) {
+            let forbidden =
+                all.iter().find_map(|(name, is_from_before)| match policy.decide_by_name(kind, name) {
                     Decision::Denied(word, text) if kind == PathUseKind::Execute => {
                         Some((*name, word, Some(text)))
                     }
                     Decision::NotAllowed(word) if *is_from_before => Some((*name, word, None)),
                     _ => None,
-                }
-            });
+                });
             let Some((name, word, text)) = forbidden else { continue };
             let subject = FindingSubject::Path {
                 path: name.to_vec(),

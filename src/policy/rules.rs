@@ -105,7 +105,18 @@ pub enum PathUseKind {
     Execute,
 }
 
+/// Whether a name alone is taken for a secret that needs this sign: a private key is one by its content, whatever its name.
+fn is_sign_by_name(sign: ContentSign) -> bool {
+    sign != ContentSign::Key
+}
+
 impl PathUseKind {
+    /// The uses for which a new name of a file is judged: to read the file, and by a hard link also to change it. A rename is
+    /// itself judged as a change.
+    pub fn by_new_name(is_link: bool) -> impl Iterator<Item = PathUseKind> {
+        std::iter::once(PathUseKind::Read).chain(is_link.then_some(PathUseKind::Write))
+    }
+
     /// All of them.
     pub const ALL: [PathUseKind; 3] = [PathUseKind::Write, PathUseKind::Read, PathUseKind::Execute];
 
@@ -363,15 +374,21 @@ impl CompiledPolicy {
 
     /// Whether a path may not be read, as far as its name tells.
     pub fn may_forbid_reading(&self, path: &[u8]) -> bool {
-        self.decide(PathUseKind::Read, path, &|sign| sign != ContentSign::Key).forbidden().is_some()
+        self.decide_by_name(PathUseKind::Read, path).forbidden().is_some()
     }
 
     /// What the rules say of a use of a path. `has` tells whether the content of the file has what makes it a secret, for
-    /// rules that deny.
+    /// rules that deny; it is asked only for reads, since any file may be changed to a private key.
     pub fn decide(&self, kind: PathUseKind, path: &[u8], has: &dyn Fn(ContentSign) -> bool) -> Decision {
         let (allow, deny) = kind.words();
+        let has = if kind == PathUseKind::Read { has } else { &is_sign_by_name };
         let denies = |rule: &&PathRule| rule.paths.matches(path, has);
         self.decided(allow, deny, denies, |rule| rule.paths.matches(path, |_| false))
+    }
+
+    /// What the rules say of a use of a path, as far as its name tells.
+    pub fn decide_by_name(&self, kind: PathUseKind, path: &[u8]) -> Decision {
+        self.decide(kind, path, &is_sign_by_name)
     }
 
     /// Why the file at a path may not get the name `to`, by which a later command could use it: the path forbids that, and the
@@ -385,7 +402,7 @@ impl CompiledPolicy {
         has: &dyn Fn(ContentSign) -> bool,
     ) -> Option<Forbidden> {
         // By any name, a private key is one.
-        let has_by_name = |sign| sign != ContentSign::Key && has(sign);
+        let has_by_name = |sign| is_sign_by_name(sign) && has(sign);
         let decision = self.decide(kind, from, &has_by_name);
         // What may not be changed by such a rule gets no other name at all.
         let is_denied = kind == PathUseKind::Write && matches!(decision, Decision::Denied(..));

@@ -300,20 +300,17 @@ impl Recording {
         let footprint = if waits { Footprint::default() } else { footprint };
         let id = self.ledger.in_flight.begin(footprint, moves);
         self.resolver.pause(self.ledger.in_flight.moves());
-        let (name, own, call) = (call.name, None, id);
+        let pending = Pending::without_paths(call.name, special, id);
         Decision::AwaitResult(Pending {
             parts,
             private,
             exec,
-            special,
-            name,
             opens,
             enforced,
             linked,
-            own,
-            call,
             mount_point,
             bound,
+            ..pending
         })
     }
 

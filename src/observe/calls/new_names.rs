@@ -150,9 +150,7 @@ impl Recording {
         operation: Operation,
         refusals: &mut Refusals,
     ) {
-        // What is renamed is changed.
-        let write = (operation == Operation::Metadata).then_some(PathUseKind::Write);
-        for kind in std::iter::once(PathUseKind::Read).chain(write) {
+        for kind in PathUseKind::by_new_name(operation == Operation::Metadata) {
             let rule = self.forbids_new_name(kind, old, stat, new);
             refusals.extend(rule.map(|(path, rule)| {
                 let through = (path != old).then(|| old.to_vec());
