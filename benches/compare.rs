@@ -92,7 +92,7 @@ enum Mode {
     Namespace,
     /// Recordings with rules that are enforced.
     Enforced,
-    /// Recordings of processes that note calls themselves.
+    /// Recordings of processes that note their own calls.
     Inside,
 }
 
@@ -233,7 +233,7 @@ fn measure_enforced(workload: &Workload, here: &Path, rounds: usize) {
     );
 }
 
-/// Measures what it saves that processes note calls themselves.
+/// Measures what is saved where processes note their own calls.
 fn measure_inside(workload: &Workload, here: &Path, rounds: usize) {
     let bundle = here.join("out").display().to_string();
     let hybrid = here.join("floor_hybrid").display().to_string();

@@ -170,7 +170,7 @@ pub struct RecordingOptions {
     /// How many threads answer read-only system calls [default: a quarter of the CPUs, at most 4]
     #[arg(long, value_name = "N", env = "AGENT_SNAPSHOT_ANSWERING_THREADS", hide_short_help = true)]
     pub answering_threads: Option<NonZeroUsize>,
-    /// With --mechanism inside, after how many calls from one place in its code a process notes such calls itself
+    /// With --mechanism inside, after how many calls from one call site a process notes them
     #[arg(long, value_name = "N", env = "AGENT_SNAPSHOT_INSIDE_AFTER", hide = true)]
     pub inside_after: Option<NonZeroU32>,
     /// The command and its arguments
@@ -308,7 +308,7 @@ pub enum ReportFormat {
 pub enum Mechanism {
     /// By the fastest mechanism that the kernel permits: seccomp notifications, or else stops
     Auto,
-    /// By the fastest, and processes note read-only calls themselves where that can't be wrong
+    /// By the fastest, and processes note their own read-only calls
     Inside,
     /// By a ptrace stop at every call that matters, selected by a seccomp filter
     Stops,

@@ -3,7 +3,7 @@
 //! - [`syscalls`]: what each system call means: the one table, and decoding by it. Pure.
 //! - [`filter`]: the seccomp program that the table determines. Pure.
 //! - `foreign_filter`: filters that the tree installs itself.
-//! - [`inside`]: calls that a process notes itself.
+//! - [`inside`]: processes that note their own read-only calls.
 //! - `nested`: tracers inside of the tree, for which this stands in for the kernel.
 //! - `refused_tracers`: processes of the tree that try to trace others and may not.
 //! - `pins`: arguments that the tree can't change while a call is judged.

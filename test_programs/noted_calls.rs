@@ -1,5 +1,5 @@
-//! The same few read-only calls, often enough that a process notes them itself (`--mechanism inside`), in the situations
-//! that disturb that.
+//! The same few read-only calls, often enough that the process notes them (`--mechanism inside`), in the situations that
+//! disturb that.
 
 #[macro_use]
 mod scenario;
@@ -54,14 +54,14 @@ fn prepare() {
 }
 
 /// Does something often, and prints each answer once.
-fn often(mut look: impl FnMut(usize) -> String) {
-    let mut answers: Vec<String> = (0..OFTEN).map(&mut look).collect();
+fn often(mut call: impl FnMut(usize) -> String) {
+    let mut answers: Vec<String> = (0..OFTEN).map(&mut call).collect();
     answers.sort();
     answers.dedup();
     answers.iter().for_each(|answer| line(answer));
 }
 
-extern "C" fn look_again(_: c_int) {
+extern "C" fn call_again(_: c_int) {
     // Nothing that allocates: it may have interrupted malloc(3).
     let mut stat = MaybeUninit::<stat64>::zeroed();
     let found = c!(stat64(c"a/one".as_ptr(), stat.as_mut_ptr()));
@@ -78,10 +78,10 @@ fn set_timer(microseconds: suseconds_t) {
     c!(setitimer(ITIMER_REAL, &raw const timer, null_mut()));
 }
 
-/// The handler looks, too, wherever it has interrupted.
+/// The handler makes such calls, too, wherever it has interrupted.
 fn under_a_timer() {
     prepare();
-    let handler = look_again as extern "C" fn(c_int);
+    let handler = call_again as extern "C" fn(c_int);
     c!(signal(SIGALRM, handler as sighandler_t));
     set_timer(300);
     let mut answers = std::collections::BTreeSet::new();
@@ -188,7 +188,7 @@ fn changes() {
     line(&stat("a/new0"));
 }
 
-/// Whether this process notes calls itself: then it has a memfd mapped.
+/// Whether this process notes its own calls: then it has a memfd mapped.
 fn notes() {
     prepare();
     often(|_| stat("a/one"));

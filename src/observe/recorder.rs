@@ -329,7 +329,7 @@ impl Observer for Recorder {
         self.guarded((), |state| state.conclude(caller, pending, result));
     }
 
-    fn may_be_told_later(&self, process: Tid) -> bool {
+    fn accepts_late_calls(&self, process: Tid) -> bool {
         self.guarded(false, |state| {
             let caller = Caller { tid: process, tgid: process };
             let traits = state.processes.traits(process);

@@ -44,7 +44,7 @@ pub struct Actions {
     /// Which read-only ones rules may refuse. These are treated like calls that are not read-only, but for opens: they stop
     /// only with [`STOP_MARK`].
     pub refusable: Option<Refusable>,
-    /// What the register of a sixth argument has in read-only calls that a process has noted itself: they run unobserved.
+    /// What the register of a sixth argument has in read-only calls that their process has noted: they run unobserved.
     pub noted: Option<u64>,
 }
 

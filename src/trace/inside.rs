@@ -1,16 +1,16 @@
-//! Read-only calls that a process notes itself: its own code writes them to a ring that it shares with us, and makes them
-//! without waiting for anybody (`--mechanism inside`).
+//! Processes that note their own read-only calls: code in the process writes them to a ring buffer that it shares with us, and
+//! makes them without waiting for anybody (`--mechanism inside`).
 //!
-//! When a process has made the same call often enough from one place in its code, the tracer patches that place, which
-//! has to be `mov $number, %eax; syscall`: it then jumps to code of ours in the same process ([`code`]), which notes
+//! When a process has made the same call often enough from one call site, the tracer patches that, which has to be
+//! `mov $number, %eax; syscall`: it then jumps to code of ours in the same process ([`code`]), which notes
 //! path, start directory and flags, and makes the call with a mark that the filter lets pass. Before the tracer decides about
 //! a call that may change something, it reads all rings ([`Inside::read_all`]), so that each note is judged before anything
 //! that could change what it saw.
 //!
 //! What it must never do: decide anything. A process can write what it likes to its ring, and make calls with the mark: what a
-//! ring says is a claim, and only about what was looked at. So nothing that is changed, refused or recalled rests on it.
+//! ring says is a claim, and only about read-only calls. So nothing that is changed, refused or recalled rests on it.
 //!
-//! Only processes with one thread and memory of their own note calls. In all doubt the code makes a call as if it were not
+//! Only processes with one thread and memory of their own note calls. When in doubt, the code makes a call as if it were not
 //! there, and the call is judged as any other: when the ring is full, or closed ([`Notebook::close`]), or if it is not known
 //! where the path starts. Neighbours: `notifications.rs` counts the calls and learns the start directories, `tracer.rs`
 //! patches and closes.
@@ -34,7 +34,7 @@ use super::sys::arch::inside as code;
 use super::sys::{Stopped, Tid, TraceeMemory};
 use super::syscalls::{self, DecodedSyscall, Effect, Special};
 
-/// A place is patched when the process has made so many calls there: stopping it and mapping the memory takes as long as
+/// A call site is patched when the process has made so many calls there: stopping it and mapping the memory takes as long as
 /// some twenty notifications.
 pub const CALLS_BEFORE_PATCH: u32 = 30;
 
@@ -54,27 +54,27 @@ pub fn is_noted(name: &str) -> bool {
 #[derive(Debug)]
 pub struct Inside {
     mark: u64,
-    /// A place is patched after so many calls.
+    /// A call site is patched after so many calls.
     calls_before_patch: u32,
     processes: Mutex<HashMap<Tid, Process, RandomState>>,
     /// How many of them have a notebook.
     notebooks: AtomicUsize,
     /// Told when there is the first one.
     has_notebook: Condvar,
-    /// Threads that have been interrupted, with the place of their call that is to be patched.
+    /// Threads that have been interrupted, with the return address at the call site that is to be patched.
     wanted: Mutex<HashMap<Tid, u64, RandomState>>,
 }
 
 #[derive(Debug, Default)]
 struct Process {
-    /// How many calls were judged that it made at each place; none where that is patched, or can't be.
+    /// How many calls were judged that it made at each call site, by the return address; none where that is patched, or can't be.
     calls: HashMap<u64, Option<u32>, RandomState>,
     notebook: Option<Arc<Notebook>>,
 }
 
 impl Inside {
-    /// Nothing is patched yet; the filter lets calls pass that have `mark`. A place is patched when a process has made so many
-    /// calls there.
+    /// Nothing is patched yet; the filter lets calls pass that have `mark`. A call site is patched when a process has made so
+    /// many calls there.
     pub fn new(mark: u64, calls_before_patch: u32) -> Inside {
         Inside {
             mark,
@@ -122,20 +122,20 @@ impl Inside {
         processes.iter().filter_map(notebook).collect()
     }
 
-    /// A call that can be noted was judged, and waits to be made; it need not have named anything. Opens the notebook of its process, if that has one and
-    /// `may_note`, and learns where its path starts; returns whether the thread is to be interrupted, so that the place of
-    /// the call is patched.
+    /// A call that can be noted was judged, and waits to be made; it need not have named anything. Opens the notebook of its
+    /// process, if that has one and `may_note`, and learns where its path starts; returns whether the thread is to be
+    /// interrupted, so that the call site is patched.
     pub fn judged(
         &self,
         caller: Caller,
-        place: u64,
+        return_address: u64,
         decoded: Option<&DecodedSyscall>,
         observer: &impl Observer,
         may_note: impl FnOnce() -> bool,
     ) -> bool {
         let mut processes = lock(&self.processes);
         let process = processes.entry(caller.tgid).or_default();
-        let count = process.calls.entry(place).or_insert(Some(0));
+        let count = process.calls.entry(return_address).or_insert(Some(0));
         let is_due = count.as_mut().is_some_and(|count| {
             *count += 1;
             *count == self.calls_before_patch
@@ -147,7 +147,7 @@ impl Inside {
         }
         if !may_note() {
             if is_due {
-                self.never(caller.tgid, place);
+                self.never(caller.tgid, return_address);
             }
             return false;
         }
@@ -155,7 +155,7 @@ impl Inside {
             notebook.learn(caller, decoded, observer);
         }
         if is_due {
-            lock(&self.wanted).insert(caller.tid, place);
+            lock(&self.wanted).insert(caller.tid, return_address);
         }
         is_due
     }
@@ -188,14 +188,14 @@ impl Inside {
         } else if let Some(Special::Filter { .. }) = decoded.special {
             // A filter may object to the mark.
             if let Some(notebook) = self.notebook(caller.tgid) {
-                notebook.close_for_ever();
+                notebook.close_for_good();
             }
         } else if decoded.special.is_some() || decoded.accesses.iter().any(|access| moves(access.effect)) {
             self.close(caller.tgid);
         }
     }
 
-    /// Has a process note nothing, until a call of it was judged.
+    /// Has a process note nothing until one of its calls has been judged.
     pub fn close(&self, process: Tid) {
         if let Some(notebook) = self.notebook(process) {
             notebook.close();
@@ -212,20 +212,20 @@ impl Inside {
         }
     }
 
-    /// The place that is to be patched, for which a thread was interrupted; true once.
+    /// The return address at the call site to be patched, for which a thread was interrupted; once.
     pub fn take_wanted(&self, thread: Tid) -> Option<u64> {
         lock(&self.wanted).remove(&thread)
     }
 
-    fn never(&self, process: Tid, place: u64) {
-        lock(&self.processes).entry(process).or_default().calls.insert(place, None);
+    fn never(&self, process: Tid, return_address: u64) {
+        lock(&self.processes).entry(process).or_default().calls.insert(return_address, None);
     }
 
-    /// Patches the place of a call that the only thread of a process has made last, if it is such a place, and gives the process
-    /// a notebook if it has none.
-    pub fn patch(&self, tracee: &Stopped, process: Tid, place: u64, observer: &impl Observer) {
-        self.never(process, place);
-        match self.try_patch(tracee, process, place) {
+    /// Patches the call site from which the only thread of a process has made its last call, if it is one that can be patched, and
+    /// gives the process a notebook if it has none.
+    pub fn patch(&self, tracee: &Stopped, process: Tid, return_address: u64, observer: &impl Observer) {
+        self.never(process, return_address);
+        match self.try_patch(tracee, process, return_address) {
             Ok(()) => {}
             // It was killed.
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
@@ -235,22 +235,22 @@ impl Inside {
         }
     }
 
-    fn try_patch(&self, tracee: &Stopped, process: Tid, place: u64) -> io::Result<()> {
+    fn try_patch(&self, tracee: &Stopped, process: Tid, return_address: u64) -> io::Result<()> {
         let unfit = || io::Error::from(io::ErrorKind::Unsupported);
         let memory = TraceeMemory(tracee.tid());
         let number = tracee.registers()?.number();
         let row = syscalls::row_of(number).filter(|row| is_noted(row.name)).ok_or_else(unfit)?;
         let number = u32::try_from(number).map_err(|_| unfit())?;
         let mut bytes = [0; code::SITE];
-        let start = place.checked_sub(code::SITE as u64).ok_or_else(unfit)?;
+        let start = return_address.checked_sub(code::SITE as u64).ok_or_else(unfit)?;
         memory.read_exact(RemoteAddr(start), &mut bytes).map_err(|_| unfit())?;
         // Before anything is mapped.
-        code::jump(bytes, number, place, place).ok_or_else(unfit)?;
+        code::jump(bytes, number, return_address, return_address).ok_or_else(unfit)?;
         let notebook = match self.notebook(process) {
             Some(notebook) => notebook,
             None if self.notebooks.load(Ordering::Acquire) >= MOST_NOTEBOOKS => return Err(unfit()),
             None => {
-                let notebook = Arc::new(Notebook::map_in(tracee, place, self.mark)?);
+                let notebook = Arc::new(Notebook::map_in(tracee, return_address, self.mark)?);
                 let mut processes = lock(&self.processes);
                 processes.entry(process).or_default().notebook = Some(Arc::clone(&notebook));
                 self.notebooks.fetch_add(1, Ordering::Release);
@@ -259,7 +259,7 @@ impl Inside {
                 notebook
             }
         };
-        notebook.patch(tracee, place, bytes, row.name, number)
+        notebook.patch(tracee, return_address, bytes, row.name, number)
     }
 
     /// Has a thread leave the code for the call site from which it came, since a signal is about to be delivered; whether it

@@ -54,7 +54,7 @@ pub struct Launched {
     pub interception: Interception,
     /// Where notifications are received, with [`Interception::Notifications`].
     pub listener: Option<OwnedFd>,
-    /// What the register of a sixth argument has in read-only calls that a process has noted itself, if any may.
+    /// What the register of a sixth argument has in read-only calls that their process has noted, if any may note them.
     pub noted: Option<u64>,
     socket: OwnedFd,
 }
@@ -110,7 +110,7 @@ pub struct InterceptionOptions<'a> {
     pub descriptors: &'a [u32],
     /// Which calls may be refused by rules, if any.
     pub refusable: Option<Refusable>,
-    /// Whether processes may note read-only calls themselves, with [`Interception::Notifications`].
+    /// Whether processes may note their own read-only calls, with [`Interception::Notifications`].
     pub inside: bool,
 }
 

@@ -299,7 +299,7 @@ impl<'a, O: Observer> Server<'a, O> {
         }
     }
 
-    /// Whether the place of a call that was judged is to be patched, so that the process notes such calls itself.
+    /// Whether the call site of a call that was judged is to be patched, so that the process notes such calls.
     fn note_judged(
         &self,
         caller: Caller,
@@ -310,7 +310,7 @@ impl<'a, O: Observer> Server<'a, O> {
         let is_noted = syscalls::row_of(number).is_some_and(|row| inside::is_noted(row.name));
         is_noted
             && inside.judged(caller, instruction_pointer, decoded, self.observer, || {
-                self.observer.may_be_told_later(caller.tgid)
+                self.observer.accepts_late_calls(caller.tgid)
             })
     }
 }

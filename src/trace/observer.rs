@@ -98,8 +98,8 @@ pub trait Observer {
     /// A syscall whose result was awaited has ended: its result, -errno if it failed, none if its thread died
     /// in it.
     fn on_result(&self, caller: Caller, pending: Self::Pending, result: Option<i64>);
-    /// Whether read-only calls of a process may be told of only after they were made.
-    fn may_be_told_later(&self, process: Tid) -> bool {
+    /// Whether [`Observer::on_entry`] may be asked about read-only calls of a process only after they were made.
+    fn accepts_late_calls(&self, process: Tid) -> bool {
         let _ = process;
         false
     }

@@ -11,7 +11,6 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -19,7 +18,7 @@ use std::rc::Rc;
 use std::sync::OnceLock;
 
 use foldhash::fast::RandomState;
-use rustix::fs::{SealFlags, fcntl_add_seals, ftruncate};
+use rustix::fs::SealFlags;
 use smallvec::SmallVec;
 
 use super::memory::{Fault, Memory as _, PATH_MAX, RemoteAddr};
@@ -387,28 +386,12 @@ impl Image {
     fn map_in(tracee: &Stopped) -> Result<Image, NotMapped> {
         let no_vdso = || NotMapped::AtEntry(io::Error::other("it can't be read, or has no vDSO"));
         let instruction = call_instruction(tracee.tid()).ok_or_else(no_vdso)?;
-        let puppet = Puppet::new(tracee, instruction).map_err(NotMapped::AtEntry)?;
-        Image::map_by(puppet, tracee.tid(), instruction).map_err(NotMapped::Later)
+        let mut puppet = Puppet::new(tracee, instruction).map_err(NotMapped::AtEntry)?;
+        let seals = SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        puppet.share_memory(LENGTH, seals, Image::map).map_err(NotMapped::Later)
     }
 
-    fn map_by(mut puppet: Puppet<'_>, tid: Tid, instruction: u64) -> io::Result<Image> {
-        let flags = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
-        // Any string will do for its name.
-        let name = instruction & !0xfff;
-        let fd = puppet.call(libc::SYS_memfd_create, [name, flags, 0, 0, 0, 0])?;
-        let mapped = Image::map(&mut puppet, tid, fd);
-        let closed = puppet.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
-        mapped.and_then(|image| closed.map(|_| image))
-    }
-
-    fn map(puppet: &mut Puppet<'_>, tid: Tid, fd: u64) -> io::Result<Image> {
-        let file = OpenOptions::new().read(true).write(true).open(format!("/proc/{tid}/fd/{fd}"))?;
-        ftruncate(&file, LENGTH as u64)?;
-        let memory = SharedMapping::of(&file, LENGTH)?;
-        fcntl_add_seals(
-            &file,
-            SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL,
-        )?;
+    fn map(puppet: &mut Puppet<'_>, fd: u64, memory: SharedMapping) -> io::Result<Image> {
         let (read, shared) = (libc::PROT_READ.unsigned_abs(), libc::MAP_SHARED.unsigned_abs());
         let length = LENGTH as u64;
         let address = puppet.call(libc::SYS_mmap, [0, length, read.into(), shared.into(), fd, 0])?;

@@ -26,7 +26,7 @@ pub struct Shared<P> {
     settled: OwnedFd,
     /// Held by the notification thread that receives: what it has seen to be there, no other takes.
     receiving: Mutex<()>,
-    /// The processes that note calls themselves, if any may.
+    /// The processes that note their own calls, if any may.
     inside: Option<Inside>,
 }
 
@@ -49,7 +49,7 @@ struct Tables<P> {
 }
 
 impl<P> Shared<P> {
-    /// Nothing is known yet. With `inside`, processes may note calls themselves.
+    /// Nothing is known yet. With `inside`, processes may note their own calls.
     pub fn new(inside: Option<Inside>) -> io::Result<Self> {
         let tables = Tables {
             process: HashMap::default(),
@@ -203,7 +203,7 @@ impl<P> Shared<P> {
         self.settled.as_fd()
     }
 
-    /// The processes that note calls themselves, if any may.
+    /// The processes that note their own calls, if any may.
     pub fn inside(&self) -> Option<&Inside> {
         self.inside.as_ref()
     }

@@ -21,7 +21,7 @@ mod requests;
 mod seccomp;
 mod signals;
 
-pub use address_space::AddressSpace;
+pub use address_space::{AddressSpace, mapped_ranges};
 pub use descriptors::InheritedFd;
 pub use mapping::{SYS_MSEAL, SharedMapping, seal_a_page};
 

@@ -389,9 +389,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
         }
         if stop == Stop::Trap
             && let Some(inside) = self.shared.inside()
-            && let Some(place) = inside.take_wanted(tid)
+            && let Some(return_address) = inside.take_wanted(tid)
         {
-            self.patch(tracee, place);
+            self.patch(tracee, return_address);
         }
         let was_in_group_stop = self.tracees.is_in_group_stop(tid);
         if has_nested {
@@ -861,8 +861,8 @@ impl<'a, O: Observer> Tracer<'a, O> {
         ControlFlow::Continue(Made::Yes)
     }
 
-    /// Patches the place of the call that a thread has just made, if nobody else uses its memory or its registers.
-    fn patch(&mut self, tracee: &Stopped, place: u64) {
+    /// Patches the call site from which a thread has just made a call, if nobody else uses its memory or its registers.
+    fn patch(&mut self, tracee: &Stopped, return_address: u64) {
         /// The kernel's results of calls that it makes again (linux/errno.h).
         const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
         let Caller { tid, tgid } = self.tracees.caller(tracee.tid());
@@ -876,7 +876,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             && foreign_filter::has_none_of_its_own(tid)
             && tracee.registers().is_ok_and(|registers| !RESTARTS.contains(&registers.result()));
         if let Some(inside) = self.shared.inside().filter(|_| is_alone) {
-            inside.patch(tracee, tgid, place, self.observer);
+            inside.patch(tracee, tgid, return_address, self.observer);
         }
     }
 

@@ -1,4 +1,4 @@
-//! `--mechanism inside`: what processes note themselves is told as what is judged call by call.
+//! `--mechanism inside`: what processes note of their own calls is recorded as what is judged call by call.
 
 use std::process::Command;
 
@@ -89,8 +89,8 @@ fn is_told_the_same(prepare: &str, command: &[&str]) {
 }
 
 #[test]
-fn process_notes_its_calls_itself() {
-    let program = program("looks");
+fn process_notes_its_own_calls() {
+    let program = program("noted_calls");
     for (mechanism, notes) in [("auto", "0\nfalse\n"), ("inside", "0\ntrue\n")] {
         let place = Place::new();
         let mut recorded = place.recorder(mechanism);
@@ -110,7 +110,7 @@ fn process_with_a_filter_of_its_own_notes_nothing() {
     if !agent_snapshot::trace::launch::has_notifications() {
         return;
     }
-    let [looks, seal] = ["looks", "seal"].map(program);
+    let [noting, seal] = ["noted_calls", "seal"].map(program);
     let filter = "EPERM=acct";
     for (is_outside, notes) in [(true, "0\ntrue\n"), (false, "0\nfalse\n")] {
         let place = Place::new();
@@ -121,14 +121,14 @@ fn process_with_a_filter_of_its_own_notes_nothing() {
         } else {
             command.arg(&seal).arg(filter);
         }
-        let output = command.arg(&looks).arg("notes").output().unwrap();
+        let output = command.arg(&noting).arg("notes").output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), notes, "{}", shown(&output));
     }
 }
 
 #[test]
 fn what_disturbs_it_is_told_the_same() {
-    let program = program("looks");
+    let program = program("noted_calls");
     let program = program.to_str().unwrap();
     let list = Command::new(program).arg("--list").output().unwrap();
     for scenario in String::from_utf8(list.stdout).unwrap().lines() {

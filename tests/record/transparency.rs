@@ -76,8 +76,8 @@ fn signals_and_stops_work_as_alone() {
 }
 
 #[test]
-fn calls_that_a_process_notes_itself_are_made_as_alone() {
-    compare_all("looks");
+fn noted_calls_are_made_as_alone() {
+    compare_all("noted_calls");
 }
 
 #[test]

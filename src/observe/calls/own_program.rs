@@ -3,6 +3,7 @@
 //! What it changes is not recorded, since its own rescue covers it. What the tree changed before that keeps the
 //! state that it had then. Neighbours: `finish.rs` takes those states, `changes.rs` has every other call.
 
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::LazyLock;
 
@@ -21,7 +22,7 @@ use crate::observe::recording::Recording;
 use crate::observe::resolve::{self, Resolved};
 use crate::snapshot::{Stat, WarningKind};
 use crate::trace::observer::{Caller, Decision, SyscallEntry};
-use crate::trace::sys::Tid;
+use crate::trace::sys::{Tid, mapped_ranges};
 use crate::trace::syscalls::{Access, Effect, Special};
 
 /// The file names of our programs, which are installed into one directory.
@@ -48,17 +49,12 @@ pub fn own_programs() -> Vec<ProgramIdentity> {
 /// called by name: that is the /proc/PID/exe of every program started like this.
 static IS_OUR_EXE: LazyLock<bool> = LazyLock::new(|| {
     let here = own_programs as *const () as usize;
-    let (Ok(exe), Ok(maps)) = (std::fs::read_link("/proc/self/exe"), std::fs::read("/proc/self/maps")) else {
+    let this_process = Tid(std::process::id().cast_signed());
+    let (Ok(exe), Ok(ranges)) = (std::fs::read_link("/proc/self/exe"), mapped_ranges(this_process)) else {
         return false;
     };
-    maps.split(|byte| *byte == b'\n').any(|line| {
-        let text = String::from_utf8_lossy(line);
-        let Some((start, end)) = text.split(' ').next().and_then(|range| range.split_once('-')) else {
-            return false;
-        };
-        let [start, end] = [start, end].map(|hex| usize::from_str_radix(hex, 16).unwrap_or(0));
-        (start..end).contains(&here) && line.ends_with(exe.as_os_str().as_bytes())
-    })
+    let is_here = |range: &Range<u64>| range.contains(&(here as u64));
+    ranges.iter().any(|(range, rest)| is_here(range) && rest.ends_with(exe.as_os_str().as_bytes()))
 });
 
 /// The identity of the program at `path`; none where there is none.

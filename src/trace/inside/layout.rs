@@ -8,10 +8,11 @@ pub const THUNKS: u64 = 0x800;
 pub const DATA: u64 = 0x1000;
 /// Whether the code may run at all, 32 bits.
 pub const ACTIVE: u64 = DATA;
-/// The word before the saved registers: rdi, rsi, rdx, r8, r9, r10, the end of the call site, the number of the call.
+/// The saved registers: rdi, rsi, rdx, r8, r9, r10, the end of the call site, the number of the call; and the result of an
+/// open.
 pub const SAVED: u64 = DATA + 8;
-/// The result of an open.
-pub const RESULT: u64 = SAVED + 72;
+/// The last of these.
+pub const RESULT: u64 = SAVED + 64;
 /// The number of the next note before which a call is made unnoted.
 pub const NUDGE: u64 = DATA + 0x60;
 /// What the register of a sixth argument has in calls that the filter lets pass.

@@ -1,13 +1,12 @@
 //! The notes of one process: the block that is mapped in it, and what was read of its ring.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use foldhash::fast::RandomState;
-use rustix::fs::{SealFlags, fcntl_add_seals, ftruncate};
+use rustix::fs::SealFlags;
 
 use super::layout;
 use super::lock;
@@ -23,6 +22,8 @@ const MOST_LEARNT: u32 = 16;
 /// The same of all directories that are known.
 const MOST_STARTS: usize = 10_000;
 
+const RING: u64 = layout::END - layout::RING;
+
 /// The notes of a process.
 #[derive(Debug)]
 pub struct Notebook {
@@ -32,7 +33,7 @@ pub struct Notebook {
     reader: Mutex<Reader>,
     /// Whether it stays closed.
     is_ended: AtomicBool,
-    /// The ends of the patched call sites, with the number of the call, in the order of their thunks.
+    /// The return addresses at the patched call sites, with the number of the call, in the order of their thunks.
     sites: Mutex<Vec<(u64, u32)>>,
 }
 
@@ -47,27 +48,23 @@ struct Reader {
 }
 
 impl Notebook {
-    /// Maps the block in a process, near a place in its code.
-    pub fn map_in(tracee: &Stopped, place: u64, mark: u64) -> io::Result<Notebook> {
+    /// Maps the block in a process, near a call site.
+    pub fn map_in(tracee: &Stopped, return_address: u64, mark: u64) -> io::Result<Notebook> {
         let tid = tracee.tid();
-        let block = free_block(tid, place).ok_or(io::ErrorKind::OutOfMemory)?;
-        let mut puppet = Puppet::between_calls(tracee, place - 2)?;
-        // Any string will do for its name.
-        let flags = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
-        let fd = puppet.call(libc::SYS_memfd_create, [place & !0xfff, flags, 0, 0, 0, 0])?;
-        let mapped = Notebook::map(&mut puppet, tid, fd, block, mark);
-        let closed = puppet.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
-        mapped.and_then(|notebook| closed.map(|_| notebook))
+        let block = free_block(tid, return_address).ok_or(io::ErrorKind::OutOfMemory)?;
+        let mut puppet = Puppet::between_calls(tracee, return_address - 2)?;
+        // The process must not take away what we read.
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+        let length = usize::try_from(RING).map_err(io::Error::other)?;
+        puppet.share_memory(length, seals, |puppet, fd, ring| {
+            Notebook::map(puppet, tid, fd, block, mark)?;
+            let (reader, sites) = (Mutex::default(), Mutex::default());
+            Ok(Notebook { block, ring, reader, is_ended: AtomicBool::new(false), sites })
+        })
     }
 
-    fn map(puppet: &mut Puppet<'_>, tid: Tid, fd: u64, block: u64, mark: u64) -> io::Result<Notebook> {
-        const RING: u64 = layout::END - layout::RING;
+    fn map(puppet: &mut Puppet<'_>, tid: Tid, fd: u64, block: u64, mark: u64) -> io::Result<()> {
         let bits = |of: i32| u64::from(of.unsigned_abs());
-        let file = File::options().read(true).write(true).open(format!("/proc/{tid}/fd/{fd}"))?;
-        ftruncate(&file, RING)?;
-        // The process must not take away what we read.
-        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let ring = SharedMapping::of(&file, usize::try_from(RING).map_err(io::Error::other)?)?;
         let (private, none) = (bits(libc::MAP_PRIVATE | libc::MAP_ANONYMOUS), u64::MAX);
         let fixed = bits(libc::MAP_FIXED_NOREPLACE);
         let mut map = |from: u64, to: u64, protection: i32, flags: u64, fd: u64| {
@@ -84,27 +81,25 @@ impl Notebook {
         sys::overwrite_memory(tid, block, code::code())?;
         sys::write_memory(tid, block + layout::NUDGE, &(layout::SLOTS / 2).to_ne_bytes())?;
         sys::write_memory(tid, block + layout::MARK, &mark.to_ne_bytes())?;
-        sys::write_memory(tid, block + layout::ACTIVE, &1_u32.to_ne_bytes())?;
-        let (reader, sites) = (Mutex::default(), Mutex::default());
-        Ok(Notebook { block, ring, reader, is_ended: AtomicBool::new(false), sites })
+        sys::write_memory(tid, block + layout::ACTIVE, &1_u32.to_ne_bytes())
     }
 
-    /// Has the process note nothing, until a call of it was judged.
+    /// Has the process note nothing until one of its calls has been judged.
     pub fn close(&self) {
         self.ring.store(of_ring(layout::OPEN), 0);
     }
 
     /// The same, whatever it calls.
-    pub fn close_for_ever(&self) {
+    pub fn close_for_good(&self) {
         self.is_ended.store(true, Ordering::Release);
         self.close();
     }
 
-    /// Patches the call site that ends at a place and has these bytes. Unsupported: there is no room for another one.
+    /// Patches the call site before a return address, which has these bytes. Unsupported: there is no room for another one.
     pub fn patch(
         &self,
         tracee: &Stopped,
-        place: u64,
+        return_address: u64,
         bytes: [u8; code::SITE],
         name: &str,
         number: u32,
@@ -115,11 +110,11 @@ impl Notebook {
         if at + code::THUNK > self.block + layout::DATA {
             return Err(unfit());
         }
-        let thunk = code::thunk(self.block, at, place, name, number).ok_or_else(unfit)?;
-        let jump = code::jump(bytes, number, place, at).ok_or_else(unfit)?;
+        let thunk = code::thunk(self.block, at, return_address, name, number).ok_or_else(unfit)?;
+        let jump = code::jump(bytes, number, return_address, at).ok_or_else(unfit)?;
         sys::overwrite_memory(tracee.tid(), at, &thunk)?;
-        sys::overwrite_memory(tracee.tid(), place - code::SITE as u64, &jump)?;
-        sites.push((place, number));
+        sys::overwrite_memory(tracee.tid(), return_address - code::SITE as u64, &jump)?;
+        sites.push((return_address, number));
         Ok(())
     }
 
@@ -237,27 +232,23 @@ impl Notebook {
         }
         let thunk = offset.checked_sub(layout::THUNKS).map(|into| into / code::THUNK);
         let thunk = thunk.and_then(|index| sites.get(usize::try_from(index).ok()?).copied());
-        let mut data = [0; 10];
+        let mut data = [0; 9];
         TraceeMemory(tracee.tid()).read_words(RemoteAddr(self.block + layout::SAVED), &mut data).ok()?;
         code::leave(&registers, self.block, &data, thunk).set(tracee.tid()).ok()
     }
 }
 
-/// Where a block fits in a process, below a place in its code and not far from it.
-fn free_block(process: Tid, place: u64) -> Option<u64> {
+/// Where a block fits in a process, below an address in its code and not far from it.
+fn free_block(process: Tid, address: u64) -> Option<u64> {
     /// As far as a jump reaches, and no nearer to the first page than programs may map.
     const FAR: u64 = 1 << 30;
     const LOWEST: u64 = 1 << 16;
-    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).ok()?;
-    let ranges = maps.lines().filter_map(|line| {
-        let (start, end) = line.split(' ').next()?.split_once('-')?;
-        Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
-    });
-    let below: Vec<_> = ranges.take_while(|(start, _)| *start <= place).collect();
-    let ends = below.iter().rev().skip(1).map(|(_, end)| *end).chain([LOWEST]);
-    below.iter().rev().zip(ends).find_map(|(&(start, _), end)| {
-        let block = start.checked_sub(layout::END)?;
-        (block >= end.max(LOWEST) && place - block < FAR).then_some(block)
+    let mut ranges: Vec<_> = sys::mapped_ranges(process).ok()?.into_iter().map(|(range, _)| range).collect();
+    ranges.retain(|range| range.start <= address);
+    let ends = ranges.iter().rev().skip(1).map(|range| range.end).chain([LOWEST]);
+    ranges.iter().rev().zip(ends).find_map(|(range, end)| {
+        let block = range.start.checked_sub(layout::END)?;
+        (block >= end.max(LOWEST) && address - block < FAR).then_some(block)
     })
 }
 

@@ -1,4 +1,4 @@
-//! On aarch64 no process notes calls itself: each is a ptrace-stop there, since there are no notifications.
+//! On aarch64 no process notes its own calls: each is a ptrace-stop there, since there are no notifications.
 
 use super::Registers;
 
@@ -29,6 +29,6 @@ pub fn thunk(_: u64, _: u64, _: u64, _: &str, _: u32) -> Option<Vec<u8>> {
 }
 
 /// No thread is in the code.
-pub fn leave(registers: &Registers, _: u64, _: &[u64; 10], _: Option<(u64, u32)>) -> Registers {
+pub fn leave(registers: &Registers, _: u64, _: &[u64; 9], _: Option<(u64, u32)>) -> Registers {
     *registers
 }

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt as _;
 
@@ -82,6 +83,18 @@ impl AddressSpace {
             is_accessible: query.mapping_flags & READABLE_WRITABLE_OR_EXECUTABLE != 0,
         })
     }
+}
+
+/// The addresses of each mapping of a process, with the rest of its line: "perms offset dev inode path" (proc_pid_maps(5)).
+pub fn mapped_ranges(process: Tid) -> io::Result<Vec<(Range<u64>, Vec<u8>)>> {
+    let maps = std::fs::read(format!("/proc/{process}/maps"))?;
+    let of_line = |line: &[u8]| {
+        let (range, rest) = line.split_at_checked(line.iter().position(|byte| *byte == b' ')? + 1)?;
+        let (start, end) = std::str::from_utf8(range).ok()?.trim_end().split_once('-')?;
+        let number = |hex| u64::from_str_radix(hex, 16).ok();
+        Some((number(start)?..number(end)?, rest.to_vec()))
+    };
+    Ok(maps.split(|byte| *byte == b'\n').filter_map(of_line).collect())
 }
 
 impl Memory for AddressSpace {

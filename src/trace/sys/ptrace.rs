@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::address_space::mapped_ranges;
 use super::arch::{self, Registers};
 use super::process::{Tid, check, kill_thread};
 use super::signals::SignalMask;
@@ -303,16 +304,11 @@ impl TraceeMemory {
 
     /// Reads what is mapped for writing or executing alone: process_vm_readv(2) does not, and the kernel does for the process.
     fn read_unreadable(self, address: u64, into: &mut [u8]) -> Result<usize, Fault> {
-        let maps = std::fs::read(format!("/proc/{}/maps", self.0)).unwrap_or_default();
-        // "start-end perms offset dev inode path" (proc_pid_maps(5)).
-        let end = String::from_utf8_lossy(&maps).lines().find_map(|line| {
-            let (range, rest) = line.split_once(' ')?;
-            let (start, end) = range.split_once('-')?;
-            let number = |hex| u64::from_str_radix(hex, 16).ok();
-            let (start, end) = (number(start)?, number(end)?);
-            ((start..end).contains(&address) && !rest.starts_with("---")).then_some(end)
-        });
-        let room = usize::try_from(end.ok_or(Fault::Unmapped)? - address).unwrap_or(usize::MAX);
+        let ranges = mapped_ranges(self.0).unwrap_or_default();
+        let is_accessible = |permissions: &[u8]| !permissions.starts_with(b"---");
+        let found = ranges.iter().find(|(range, rest)| range.contains(&address) && is_accessible(rest));
+        let (range, _) = found.ok_or(Fault::Unmapped)?;
+        let room = usize::try_from(range.end - address).unwrap_or(usize::MAX);
         let room = room.min(into.len());
         self.read_file(address, &mut into[..room])
     }

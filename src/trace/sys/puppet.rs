@@ -1,8 +1,12 @@
 //! System calls that a tracee makes for its tracer.
 
+use std::fs::File;
 use std::io;
 
+use rustix::fs::{SealFlags, fcntl_add_seals, ftruncate};
+
 use super::arch::Registers;
+use super::mapping::SharedMapping;
 use super::process::{Tid, check, kill, kill_thread};
 use super::ptrace::{Stopped, SyscallStop, syscall_stop};
 use crate::trace::wait_status::{Stop, WaitStatus};
@@ -40,6 +44,30 @@ impl<'a> Puppet<'a> {
         let (mask, registers) = (signal_mask(tid)?, tracee.registers()?);
         set_signal_mask(tid, u64::MAX)?;
         Ok(Puppet { tracee, instruction, registers, mask, held: Vec::new() })
+    }
+
+    /// Makes a memfd of a length, which is mapped here and then sealed (memfd_create(2)); has `map` map it in the tracee by the
+    /// tracee's descriptor, which is then closed.
+    pub fn share_memory<T>(
+        &mut self,
+        length: usize,
+        seals: SealFlags,
+        map: impl FnOnce(&mut Self, u64, SharedMapping) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let flags = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
+        // Any string will do for its name.
+        let name = self.instruction & !0xfff;
+        let fd = self.call(libc::SYS_memfd_create, [name, flags, 0, 0, 0, 0])?;
+        let path = format!("/proc/{}/fd/{fd}", self.tracee.tid());
+        let shared = File::options().read(true).write(true).open(path).and_then(|file| {
+            ftruncate(&file, length as u64)?;
+            let shared = SharedMapping::of(&file, length)?;
+            fcntl_add_seals(&file, seals)?;
+            Ok(shared)
+        });
+        let mapped = shared.and_then(|shared| map(self, fd, shared));
+        let closed = self.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
+        mapped.and_then(|mapped| closed.map(|_| mapped))
     }
 
     /// Makes a system call; its result. The process is killed if it makes another call instead: the program has replaced the
