@@ -4,7 +4,8 @@
 //! The whole cache is invalidated by a traced call that moves, makes or removes a symlink or moves a
 //! directory, since any path may lead through it; and by one that removes a directory, if a path with `..` is
 //! cached. An entry is invalidated by a traced change of its name (the name's `changes` differ) and, if
-//! the path was absent when it was opened, by its presence now. Threads with other rights never use the cache, and those
+//! the path was absent when it was opened, by its presence now; one that a rule left out, by the first change of any
+//! path that is left out only until it is changed. Threads with other rights never use the cache, and those
 //! with another root or other mounts have entries of their own.
 
 use std::collections::HashMap;
@@ -34,6 +35,8 @@ struct KnownPath {
     /// The symlinks on the way, and last what the path led to.
     known: Box<[Known]>,
     changes: u32,
+    /// [`Lookups::recorded_since`] at that time.
+    recorded_since: u32,
     /// Nothing was there, and an open would have read it.
     absent_open: bool,
 }
@@ -66,6 +69,8 @@ pub struct Lookups {
     bases: HashMap<Box<[u8]>, u32, foldhash::fast::RandomState>,
     paths: HashMap<Start, KnownPaths, foldhash::fast::RandomState>,
     count: usize,
+    /// How many paths are recorded, since they were changed, that were left out before.
+    recorded_since: u32,
     /// Whether a path is among them that turns back from a directory (`..`).
     turns: bool,
 }
@@ -113,6 +118,10 @@ impl Lookups {
     /// What an access to `place` came to, if that can't have changed: the symlinks on the way and the end.
     pub fn find(&self, place: &LookupPlace<'_>, ledger: &Ledger) -> Option<&[Known]> {
         let entry = self.paths.get(&place.start)?.get(place.path)?;
+        let is_left_out = entry.known.iter().any(|known| matches!(known, Known::Suppressed(_)));
+        if is_left_out && entry.recorded_since != self.recorded_since {
+            return None;
+        }
         if let Some(Known::Recorded(name, _)) = entry.known.last() {
             if ledger.changes(*name) != entry.changes {
                 return None;
@@ -137,9 +146,15 @@ impl Lookups {
             _ => (0, false),
         };
         self.turns |= place.path.windows(2).any(|two| two == b"..");
-        let entry = KnownPath { known, changes, absent_open: place.opens && absent && opened_nothing };
+        let absent_open = place.opens && absent && opened_nothing;
+        let entry = KnownPath { known, changes, recorded_since: self.recorded_since, absent_open };
         self.paths.entry(place.start).or_default().insert(place.path.into(), entry);
         self.count += 1;
+    }
+
+    /// Forgets what rules left out: a path among it was changed, and is recorded from now on.
+    pub fn forget_left_out(&mut self) {
+        self.recorded_since = self.recorded_since.wrapping_add(1);
     }
 
     /// Forgets everything: a name on the way of any path may have changed.

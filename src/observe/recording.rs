@@ -118,11 +118,8 @@ impl Recording {
 
     /// Applies a change to the ledger.
     pub fn apply(&mut self, change: Change<'_>) {
-        let is_git_state = change.name.is_some_and(|name| self.ledger.names.get(name).is_git_state);
-        // Reads of Git's state are counted and no more.
-        if self.ledger.apply(change) && !is_git_state {
-            // From now on it is recorded; uses of it were known as left out.
-            self.lookups.forget();
+        if self.ledger.apply(change) {
+            self.lookups.forget_left_out();
         }
     }
 

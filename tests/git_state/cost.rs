@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use agent_snapshot::snapshot::Snapshot;
+use agent_snapshot::snapshot::{Operation, Snapshot};
 
 use super::scenario::*;
 use crate::support::*;
@@ -98,4 +98,25 @@ fn gc_that_drops_a_small_branch_costs_little() {
     assert!(size < 1 << 20, "{size} bytes");
     accident.place.verb("restore", &["--before"]).expect(0);
     accident.place.prepare("cd repo; git cat-file -e dropped^{tree}; git fsck --no-progress");
+}
+
+#[test]
+fn what_is_read_of_gits_state_counts_until_it_changes_and_is_recorded_from_then_on() {
+    if !has("git") {
+        return;
+    }
+    let mut accident = Accident::new(&PLAIN, "", User::Current);
+    accident.record(
+        &[],
+        "cat .git/HEAD; git checkout -qb other; cat .git/HEAD; cat .git/HEAD; cd .git; cat HEAD",
+    );
+    let snapshot = accident.place.snapshot();
+    let head = snapshot.files().iter().find(|record| record.path.ends_with(b"/.git/HEAD")).unwrap();
+    let is_of_cat = |number: u32| {
+        let process = snapshot.header().processes.iter().find(|process| process.id == number).unwrap();
+        process.image.exe.ends_with(b"/cat")
+    };
+    let reads = head.uses.iter().filter(|one| one.operations.contains(Operation::Read));
+    let read_by_cat: Vec<_> = reads.filter(|one| is_of_cat(one.process)).collect();
+    assert_eq!(read_by_cat.len(), 3, "{head:#?}");
 }
