@@ -23,7 +23,7 @@ mod signals;
 
 pub use address_space::{AddressSpace, mapped_ranges};
 pub use descriptors::InheritedFd;
-pub use mapping::{SYS_MSEAL, SharedMapping, seal_a_page};
+pub use mapping::{SYS_MSEAL, SharedMapping, try_mseal};
 
 pub use process::{
     Fork, Tid, descriptor_of, execute, exit_code, exit_now, faccessat_of_nothing, fork, fork_holder,

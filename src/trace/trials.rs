@@ -7,6 +7,8 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
+use rustix::thread::{SecureComputingMode, secure_computing_mode};
+
 use super::filter::allow_all;
 use super::sys::{self, Fork, Tid, Waited};
 
@@ -24,6 +26,17 @@ pub fn in_child(trial: impl FnOnce() -> io::Result<()>) -> io::Result<io::Result
         errno @ 1..=127 => Err(io::Error::from_raw_os_error(errno)),
         _ => Err(io::Error::other("the caller is killed")),
     })
+}
+
+/// mseal, which seals nothing: here, unless this process has a filter, which might kill it.
+///
+/// # Errors
+/// It is missing or denied.
+pub fn mseal() -> io::Result<()> {
+    match secure_computing_mode() {
+        Ok(SecureComputingMode::Disabled) => sys::try_mseal(),
+        _ => in_child(sys::try_mseal)?,
+    }
 }
 
 /// PTRACE_SEIZE with the options of a recording.

@@ -77,7 +77,7 @@ const CALLS: [Call; 14] = [
     .needs(PIDFD_OPEN)
     .without("a send that a signal interrupts may fail with EINTR where alone it would not"),
     call("close_range", (5, 9), sys::has_close_range).without("descriptors are closed one by one"),
-    call("mseal", (6, 10), sys::seal_a_page).without("rules are enforced by --enforce=best-effort alone"),
+    call("mseal", (6, 10), sys::try_mseal).without("rules are enforced by --enforce=best-effort alone"),
 ];
 
 const PIDFD_OPEN: &str = "pidfd_open";

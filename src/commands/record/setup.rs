@@ -238,7 +238,7 @@ fn enforced_rules(
 
 /// Tries whether the arguments of calls can be copied; a sentence if not.
 fn try_to_pin() -> Result<(), String> {
-    trials::in_child(sys::seal_a_page).and_then(|tried| tried).map_err(|error| {
+    trials::mseal().map_err(|error| {
         format!(
             "what a call names can be rewritten by another thread after it was judged (mseal: {error}; it is in Linux 6.10 \
              and newer)"
