@@ -68,6 +68,11 @@ impl Pins {
         Pins { refusable, images: HashMap::default(), launching: Some(command) }
     }
 
+    /// Whether each open asks who can change the memory of its process.
+    pub fn have_memory_asked_for(&self) -> bool {
+        self.refusable.reads && self.refusable.unseen_ends
+    }
+
     /// Notes that a process has executed a program, which has no mapping yet.
     pub fn executed(&mut self, process: Tid) {
         self.images.remove(&process);

@@ -46,6 +46,8 @@ struct Tables<P> {
     with_several_writers: HashSet<Tid, foldhash::fast::RandomState>,
     /// The memory of processes, as far as that was asked for.
     address_spaces: HashMap<Tid, Arc<AddressSpace>, foldhash::fast::RandomState>,
+    /// The process whose memory another one uses.
+    lenders: HashMap<Tid, Tid, foldhash::fast::RandomState>,
 }
 
 impl<P> Shared<P> {
@@ -58,6 +60,7 @@ impl<P> Shared<P> {
             to_repeat: HashSet::default(),
             with_several_writers: HashSet::default(),
             address_spaces: HashMap::default(),
+            lenders: HashMap::default(),
         };
         let settled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE)?;
         Ok(Shared {
@@ -141,6 +144,13 @@ impl<P> Shared<P> {
         }
     }
 
+    /// Notes that a process uses the memory of its creator, which waits until it executes or ends.
+    pub(super) fn lend_memory(&self, creator: Tid, process: Tid) {
+        let mut tables = self.lock();
+        let lender = tables.lenders.get(&creator).copied().unwrap_or(creator);
+        tables.lenders.insert(process, lender);
+    }
+
     /// The memory of a process, if only one thread can write it. `is_alive` says whether the process has lived until now: what
     /// is opened after its end may be of another one with its number.
     pub(super) fn memory_of_one_writer(
@@ -154,7 +164,8 @@ impl<P> Shared<P> {
         if tables.with_several_writers.contains(&process) {
             return None;
         }
-        if let Some(known) = tables.address_spaces.get(&process) {
+        let owner = tables.lenders.get(&process).copied().unwrap_or(process);
+        if let Some(known) = tables.address_spaces.get(&owner) {
             return Some(Arc::clone(known));
         }
         drop(tables);
@@ -163,13 +174,13 @@ impl<P> Shared<P> {
         if tables.address_spaces.len() >= MOST {
             tables.address_spaces.clear();
         }
-        tables.address_spaces.insert(process, Arc::clone(&space));
+        tables.address_spaces.insert(owner, Arc::clone(&space));
         drop(tables);
         // From now on, its end is noted after this.
         if is_alive() {
             return Some(space);
         }
-        self.lock().address_spaces.remove(&process);
+        self.lock().address_spaces.remove(&owner);
         None
     }
 
@@ -178,6 +189,7 @@ impl<P> Shared<P> {
         let mut tables = self.lock();
         tables.with_several_writers.remove(&process);
         tables.address_spaces.remove(&process);
+        tables.lenders.retain(|borrower, lender| *borrower != process && *lender != process);
     }
 
     /// Tells the notification threads that an awaited syscall has ended.

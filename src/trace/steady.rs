@@ -5,8 +5,6 @@
 //! mapping of a file shows each change of the file until the process writes to the page; so this writes to the page the
 //! byte that is there. Neighbour: `pins.rs` copies what is not steady.
 
-use std::fs::OpenOptions;
-use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
@@ -14,10 +12,8 @@ use smallvec::{SmallVec, smallvec};
 use super::memory::{Memory, PATH_MAX, RemoteAddr};
 use super::observer::Caller;
 use super::shared::Shared;
-use super::sys::{AddressSpace, Tid};
+use super::sys::AddressSpace;
 use super::syscalls::{Args, Pinned};
-
-const PAGE: u64 = 4096;
 
 /// A part of a caller's memory.
 struct Extent {
@@ -38,7 +34,7 @@ pub fn steady_memory<P>(
 ) -> Option<Arc<AddressSpace>> {
     let is_steady = |space: &AddressSpace, pointer| {
         let extents = extents(space, arguments, pointer).unwrap_or_default();
-        !extents.is_empty() && extents.iter().all(|extent| is_own(space, caller.tid, extent).unwrap_or(false))
+        !extents.is_empty() && extents.iter().all(|extent| is_own(space, extent).unwrap_or(false))
     };
     let space = shared.memory_of_one_writer(caller.tgid, is_alive)?;
     pointers.iter().all(|pointer| is_steady(&space, *pointer)).then_some(space)
@@ -67,7 +63,7 @@ fn extents(memory: &AddressSpace, arguments: &Args, pointer: Pinned) -> Option<S
 
 /// Whether an extent lies in memory that nobody else can change; none where that is not known. A null pointer points to
 /// nothing.
-fn is_own(space: &AddressSpace, process: Tid, extent: &Extent) -> Option<bool> {
+fn is_own(space: &AddressSpace, extent: &Extent) -> Option<bool> {
     if extent.start == 0 {
         return Some(true);
     }
@@ -86,22 +82,9 @@ fn is_own(space: &AddressSpace, process: Tid, extent: &Extent) -> Option<bool> {
         }
         let until = end.min(mapping.end);
         if mapping.is_of_file {
-            unshare_pages(process, at, until)?;
+            space.unshare_pages(at..until).ok()?;
         }
         at = until;
     }
     Some(true)
-}
-
-/// Gives the process pages of its own in a private mapping of a file, by writing to each a byte that is there.
-fn unshare_pages(process: Tid, start: u64, end: u64) -> Option<()> {
-    let memory = OpenOptions::new().read(true).write(true).open(format!("/proc/{process}/mem")).ok()?;
-    let mut at = start;
-    while at < end {
-        let mut byte = [0];
-        memory.read_exact_at(&mut byte, at).ok()?;
-        memory.write_all_at(&byte, at).ok()?;
-        at = (at & !(PAGE - 1)).checked_add(PAGE)?;
-    }
-    Some(())
 }

@@ -230,7 +230,19 @@ impl<'a, O: Observer> Tracer<'a, O> {
         if !self.nested.is_empty() && !matches!(next, Next::Hold(_)) {
             self.nested.interrupt_again(tracee.tid());
         }
+        let tid = tracee.tid();
         self.proceed(tracee, next, None);
+        if stop == Stop::Exec && self.interception == Interception::Notifications {
+            self.open_memory(tid);
+        }
+    }
+
+    /// Opens the memory of a process, which has executed a program, if that will be asked for: the process does not have to
+    /// wait for that when it opens its libraries.
+    fn open_memory(&self, process: Tid) {
+        if self.pins.as_ref().is_some_and(Pins::have_memory_asked_for) {
+            let _ = self.shared.memory_of_one_writer(process, || true);
+        }
     }
 
     /// Does `work`; tells the observer of a panic in it.
@@ -943,6 +955,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
         let shares = has(libc::CLONE_VM) || has(libc::CLONE_FILES);
         if waits && shares {
             self.tracees.lend_memory(creator, child);
+            if has(libc::CLONE_VM) {
+                self.shared.lend_memory(creator, child);
+            }
         }
         if (!waits || self.tracees.has_several_writers(creator)) && shares {
             for process in [creator, child] {

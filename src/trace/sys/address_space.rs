@@ -56,8 +56,9 @@ struct Query {
 impl AddressSpace {
     /// The one that a process has now.
     pub fn of(process: Tid) -> io::Result<AddressSpace> {
-        let open = |name| File::open(format!("/proc/{process}/{name}"));
-        Ok(AddressSpace { maps: open("maps")?, memory: open("mem")? })
+        let path = |name| format!("/proc/{process}/{name}");
+        let memory = File::options().read(true).write(true).open(path("mem"))?;
+        Ok(AddressSpace { maps: File::open(path("maps"))?, memory })
     }
 
     /// Whether the kernel tells of single mappings.
@@ -82,6 +83,20 @@ impl AddressSpace {
             is_of_file: query.inode != 0 || query.device != [0; 2],
             is_accessible: query.mapping_flags & READABLE_WRITABLE_OR_EXECUTABLE != 0,
         })
+    }
+
+    /// Gives the process pages of its own in a private mapping of a file, by writing to each a byte that is there.
+    pub fn unshare_pages(&self, Range { start, end }: Range<u64>) -> io::Result<()> {
+        const PAGE: u64 = 4096;
+        let mut at = start;
+        while at < end {
+            let mut byte = [0];
+            self.memory.read_exact_at(&mut byte, at)?;
+            self.memory.write_all_at(&byte, at)?;
+            let Some(next) = (at & !(PAGE - 1)).checked_add(PAGE) else { break };
+            at = next;
+        }
+        Ok(())
     }
 }
 
