@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use foldhash::fast::RandomState;
@@ -42,11 +43,22 @@ pub struct EnforcedRules {
 
 /// The names of files that have, or had, several. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub struct KnownNames(Arc<Mutex<HashMap<Identity, Vec<FileName>, RandomState>>>);
+pub struct KnownNames(Arc<Names>);
+
+#[derive(Debug, Default)]
+struct Names {
+    by_file: Mutex<HashMap<Identity, Vec<FileName>, RandomState>>,
+    /// Counts the changes.
+    version: AtomicU64,
+}
 
 impl KnownNames {
     fn lock(&self) -> MutexGuard<'_, HashMap<Identity, Vec<FileName>, RandomState>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.by_file.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_change(&self) {
+        self.0.version.fetch_add(1, Ordering::SeqCst);
     }
 }
 
@@ -148,20 +160,29 @@ impl Enforcer {
         self.rules.manifest.mode == EnforcementMode::End && !self.refused.is_empty()
     }
 
+    /// Differs as soon as more, or less, is known of the names of files.
+    pub fn version(&self) -> u64 {
+        self.rules.names.0.version.load(Ordering::SeqCst)
+    }
+
     /// Notes a name of a file.
     pub fn learn(&mut self, stat: &FileStat, path: &[u8], is_from_before: bool) {
         let mut known = self.rules.names.lock();
         let names = known.entry((stat.st_dev, stat.st_ino)).or_default();
         match names.iter_mut().find(|name| name.path == path) {
-            Some(name) => name.is_from_before |= is_from_before,
+            Some(name) if name.is_from_before || !is_from_before => return,
+            Some(name) => name.is_from_before = true,
             None => names.push(FileName { path: path.to_vec(), is_from_before }),
         }
+        self.rules.names.note_change();
     }
 
     /// Forgets the file that had the number which a new one has now.
     pub fn forget(&mut self, stat: &FileStat) {
         let identity = (stat.st_dev, stat.st_ino);
-        self.rules.names.lock().remove(&identity);
+        if self.rules.names.lock().remove(&identity).is_some() {
+            self.rules.names.note_change();
+        }
         self.named.remove(&identity);
         self.keys.remove(&identity);
     }

@@ -10,11 +10,15 @@
 
 use std::collections::HashMap;
 
+use rustix::fs::{AtFlags, CWD};
+use rustix::io::Errno;
+
 use super::ledger::Ledger;
 use super::ledger::ids::NameId;
+use super::ledger::in_flight::Footprint;
 use super::mounts::ViewNumber;
 use super::policy::ignore::RuleId;
-use crate::fs;
+use crate::fs::{self, Signature};
 use crate::snapshot::{Operation, Operations};
 use crate::trace::syscalls::{Access, Dirfd, Effect, FileRef, Resolve};
 
@@ -39,6 +43,19 @@ struct KnownPath {
     recorded_since: u32,
     /// Nothing was there, and an open would have read it.
     absent_open: bool,
+    /// That rules allow it, if they were asked.
+    allowed: Option<Box<Allowed>>,
+}
+
+/// That rules allow an open for reading, as long as the same is there.
+#[derive(Debug)]
+pub struct Allowed {
+    /// What the path led to, if anything.
+    pub signature: Option<Signature>,
+    /// What the enforcer's version was.
+    pub version: u64,
+    /// What the open walks.
+    pub footprint: Footprint,
 }
 
 /// Where an access starts and of which kind it is.
@@ -73,6 +90,20 @@ pub struct Lookups {
     recorded_since: u32,
     /// Whether a path is among them that turns back from a directory (`..`).
     turns: bool,
+}
+
+impl LookupPlace<'_> {
+    /// What the path leads to now, by its name here, if anything.
+    pub fn signature(&self, follow: bool) -> Result<Option<Signature>, Errno> {
+        let whole = self.base.as_ref().map(|base| [base.as_slice(), b"/", self.path].concat());
+        let path = whole.as_deref().unwrap_or(self.path);
+        let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        match rustix::fs::statat(CWD, path, flags) {
+            Ok(stat) => Ok(Some(Signature::from(&stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 impl Lookups {
@@ -117,6 +148,23 @@ impl Lookups {
 
     /// What an access to `place` came to, if that can't have changed: the symlinks on the way and the end.
     pub fn find(&self, place: &LookupPlace<'_>, ledger: &Ledger) -> Option<&[Known]> {
+        Some(&self.entry(place, ledger)?.known)
+    }
+
+    /// That rules allow an open of `place`, if they were asked and it can't lead elsewhere because of a call.
+    pub fn allowed(&self, place: &LookupPlace<'_>, ledger: &Ledger) -> Option<&Allowed> {
+        self.entry(place, ledger)?.allowed.as_deref()
+    }
+
+    /// Notes that rules allow an open of `place`, if that is known.
+    pub fn allow(&mut self, place: &LookupPlace<'_>, allowed: Allowed) {
+        let paths = self.paths.get_mut(&place.start);
+        if let Some(entry) = paths.and_then(|paths| paths.get_mut(place.path)) {
+            entry.allowed = Some(Box::new(allowed));
+        }
+    }
+
+    fn entry(&self, place: &LookupPlace<'_>, ledger: &Ledger) -> Option<&KnownPath> {
         let entry = self.paths.get(&place.start)?.get(place.path)?;
         let is_left_out = entry.known.iter().any(|known| matches!(known, Known::Suppressed(_)));
         if is_left_out && entry.recorded_since != self.recorded_since {
@@ -131,7 +179,7 @@ impl Lookups {
                 return None;
             }
         }
-        Some(&entry.known)
+        Some(entry)
     }
 
     /// Remembers what an access to `place` came to.
@@ -147,7 +195,8 @@ impl Lookups {
         };
         self.turns |= place.path.windows(2).any(|two| two == b"..");
         let absent_open = place.opens && absent && opened_nothing;
-        let entry = KnownPath { known, changes, recorded_since: self.recorded_since, absent_open };
+        let recorded_since = self.recorded_since;
+        let entry = KnownPath { known, changes, recorded_since, absent_open, allowed: None };
         self.paths.entry(place.start).or_default().insert(place.path.into(), entry);
         self.count += 1;
     }

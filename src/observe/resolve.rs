@@ -370,6 +370,11 @@ impl Resolver {
         })
     }
 
+    /// The device of a directory of our own names, if it is known to be a real one.
+    pub fn device_of(&self, directory: &[u8]) -> Option<u64> {
+        self.known.device_of(directory).filter(|_| !self.paused)
+    }
+
     /// Remembers a real directory of our own names.
     fn learn(&mut self, directory: &[u8], stat: &FileStat) {
         if !self.paused {

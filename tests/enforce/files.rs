@@ -472,3 +472,33 @@ fn a_file_that_names_gits_directory_allows_nothing() {
     in_workspace(&place, "tree", COMMIT);
     assert_eq!(place.snapshot().header().git_directory, None);
 }
+
+#[test]
+fn what_was_allowed_is_asked_again_once_something_else_is_there() {
+    // By then, all files are older than a step of the clock.
+    let read = |path: &str| format!("for i in $(seq 50); do cat {path} 2>&1; done > /dev/null");
+    let key = "-----BEGIN OPENSSH PRIVATE KEY-----\\nb3BlbnNzaC1rZXktdjEA\\n";
+    let end = "exec 3>&-";
+    for (path, change, expected) in [
+        ("f", "ln f b.key", &["deny-read *.key work/b.key read"][..]),
+        ("none", "ln -s shut/f none", &["deny-read shut work/shut/f read"]),
+        ("none", "ln -s a.key none", &["deny-read *.key work/a.key read"]),
+        ("d/f", "ln -sfn shut d", &["deny-read shut work/shut/f read"]),
+        ("open/f", "mv open o; ln -s shut open", &["deny-read shut work/shut/f read"]),
+        ("f", &format!("printf '%b' '{key}' >&3; {end}"), &["deny-read @secrets work/f read"]),
+        ("f", "echo new > f; mv f g; mv g f; chmod 600 f", &[]),
+    ] {
+        for mechanism in ["auto", "stops"] {
+            let place = Place::new();
+            place.prepare(
+                "mkdir shut open one; for f in f shut/f open/f one/f a.key; do echo $f > $f; done; ln -s one d",
+            );
+            let script = format!("exec 3>>f; {}\n{change}\ncat {path}; true", read(path));
+            let rules = ["--deny-read", "shut", "--deny-read", "*.key", "--deny-read", "@secrets"];
+            let rules = [&["--mechanism", mechanism][..], &rules].concat();
+            let output = enforced(&place, &rules, &script);
+            assert!(output.status.success(), "{change}: {output:?}");
+            assert_eq!(refused(&place), expected, "{change} by {mechanism}: {output:?}");
+        }
+    }
+}

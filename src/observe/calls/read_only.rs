@@ -11,10 +11,10 @@ use smallvec::SmallVec;
 use super::changes::{Announcement, Located, Pending};
 use super::effects::meaning;
 use super::ways::opening;
-use crate::fs::{FileStat, parent_of};
+use crate::fs::{FileStat, Signature, parent_of};
 use crate::observe::ledger::ids::{NameId, ProcessId};
 use crate::observe::ledger::in_flight::{Footprint, PathChanges};
-use crate::observe::lookups::{Known, LookupPlace};
+use crate::observe::lookups::{Allowed, Known, LookupPlace};
 use crate::observe::mounts::{ObjectId, View};
 use crate::observe::processes::Rights;
 use crate::observe::recording::{Classification, Recording};
@@ -160,6 +160,9 @@ impl Recording {
                 located = call.decoded.accesses.iter().map(locate).collect();
             }
             expected = self.expected_of(&located);
+            if expected.is_none() && is_enforced {
+                return Decision::Stop;
+            }
         }
         let (mut located, mut lookups) = (located.into_iter(), lookups.into_iter());
         let (mut may_wait, mut is_counted) = (false, false);
@@ -230,9 +233,23 @@ impl Recording {
             return Ok(None);
         }
         let view = self.view_of(caller);
+        let sole = match call.decoded.accesses.as_slice() {
+            [access] if opens && view.is_none() && self.is_steady(caller, call) => Some(access),
+            _ => None,
+        };
+        let mut of_sole = sole.map(|access| self.lookup_place(caller, None, access, start.take()));
+        if let Some(access) = sole
+            && let Some(Some(lookup)) = &of_sole
+            && let Some(walked) = self.still_allowed(lookup, access)
+        {
+            let (walked, located) = (Some(walked), SmallVec::new());
+            return Ok(Some(Enforced { walked, located, lookups: of_sole.into_iter().collect() }));
+        }
         let (mut located, mut lookups) = (SmallVec::<[Located<'a>; 1]>::new(), SmallVec::new());
         for access in &call.decoded.accesses {
-            let lookup = self.lookup_place(caller, view.as_ref(), access, start.take());
+            let lookup = of_sole
+                .take()
+                .unwrap_or_else(|| self.lookup_place(caller, view.as_ref(), access, start.take()));
             let place = self.locate_read_only(caller, view.as_deref(), access, lookup.as_ref());
             located.push((access, place));
             lookups.push(lookup);
@@ -250,23 +267,53 @@ impl Recording {
         match self.enforce(caller, call, &located) {
             Some(errno) => Err(Unmade::Refused(errno)),
             None => {
+                if let (Some(_), [(_, Ok(place))], [Some(lookup)]) = (sole, &located[..], &lookups[..]) {
+                    self.note_allowed(lookup, place, &footprint);
+                }
                 let walked = (opens || !footprint.walked.is_empty()).then_some(footprint);
                 Ok(Some(Enforced { walked, located, lookups }))
             }
         }
     }
 
+    /// Whether nobody can change what the arguments of a call point to, nor where its paths start, before it is made, with
+    /// rights, root and mounts that are ours.
+    fn is_steady(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
+        let traits = self.processes.traits(caller.tgid);
+        matches!(call.waiting, Waiting::Notified { steady: true, .. })
+            && traits.rights == Rights::Ours
+            && !traits.shares_paths()
+            && self.view_of(caller).is_none()
+    }
+
+    /// What an open for reading walks that rules have allowed before, if the same is there and nobody is about to change that.
+    fn still_allowed(&self, lookup: &LookupPlace<'_>, access: &Access) -> Option<Footprint> {
+        let allowed = self.lookups.allowed(lookup, &self.ledger)?;
+        let is_same = allowed.version == self.enforcer.as_ref()?.version()
+            && !self.resolver.is_serving()
+            && lookup.signature(access.follow) == Ok(allowed.signature)
+            && !self.ledger.in_flight.conflicts(&allowed.footprint);
+        is_same.then(|| allowed.footprint.clone())
+    }
+
+    /// Notes that rules allow an open for reading of what is at a place.
+    fn note_allowed(&mut self, lookup: &LookupPlace<'_>, place: &Resolved, footprint: &Footprint) {
+        let Some(enforcer) = &self.enforcer else { return };
+        let is_plain = |stat| resolve::is_regular(stat) || resolve::is_directory(stat);
+        let signature = place.stat.as_ref().map(Signature::from);
+        if place.stat.as_ref().is_none_or(is_plain) && !signature.is_some_and(|file| file.is_recent()) {
+            let (version, footprint) = (enforcer.version(), footprint.clone());
+            self.lookups.allow(lookup, Allowed { signature, version, footprint });
+        }
+    }
+
     /// Whether an open that rules may refuse waits for the answer to a notification and has to stop instead: somebody may
     /// change what its arguments point to, or only the kernel knows what it may open.
     fn has_to_stop(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
-        let Waiting::Notified { steady, .. } = call.waiting else { return false };
-        let traits = self.processes.traits(caller.tgid);
-        self.judges_reads()
+        call.waiting.is_notified()
+            && self.judges_reads()
             && opening(call.decoded).is_some()
-            && (!steady
-                || traits.rights != Rights::Ours
-                || traits.shares_paths()
-                || self.view_of(caller).is_some())
+            && !self.is_steady(caller, call)
     }
 
     /// Whether rules about reads are enforced.

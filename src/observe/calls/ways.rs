@@ -156,12 +156,11 @@ fn finds_the_wrong_thing(effect: Effect, place: &Resolved) -> bool {
             Effect::RenameTo { exchange, .. } => !exchange,
             _ => false,
         };
-        let lstat = parent_of(&place.path).map(fs::lstat);
-        let has_parent = lstat.is_none_or(|parent| match parent {
-            Ok(parent) => parent.as_ref().is_some_and(resolve::is_directory),
-            Err(_) => true,
-        });
-        return !makes || !has_parent || place.leads_nowhere;
+        let has_parent = || match parent_of(&place.path).map(fs::lstat) {
+            Some(Ok(parent)) => parent.as_ref().is_some_and(resolve::is_directory),
+            Some(Err(_)) | None => true,
+        };
+        return !makes || place.leads_nowhere || !has_parent();
     };
     let is_directory = resolve::is_directory(stat);
     if place.must_be_directory && !is_directory {

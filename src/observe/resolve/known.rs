@@ -50,7 +50,13 @@ struct Move {
 impl KnownDirectories {
     /// Whether `path` is a directory that can be trusted to be one.
     pub(super) fn contains(&self, path: &[u8]) -> bool {
-        self.known.get(path).is_some_and(|directory| directory.seen >= self.trusted_since)
+        self.device_of(path).is_some()
+    }
+
+    /// The device of a directory that can be trusted to be one.
+    pub(super) fn device_of(&self, path: &[u8]) -> Option<u64> {
+        let directory = self.known.get(path).filter(|directory| directory.seen >= self.trusted_since)?;
+        Some(directory.identity.0)
     }
 
     /// Remembers the directory at `path`.
