@@ -1,6 +1,6 @@
 //! Tries calls that a recording needs, without a recording: whether they work depends on more than the kernel's version.
 //!
-//! A child process is the guinea pig, since a filter may also kill who makes a call. Neighbours: `launch.rs` and `tracer.rs`
+//! A child process is the guinea pig where a filter may kill who makes a call. Neighbours: `launch.rs` and `tracer.rs`
 //! make these calls.
 
 use std::io;

@@ -233,26 +233,20 @@ impl Recording {
             return Ok(None);
         }
         let view = self.view_of(caller);
-        let sole = match call.decoded.accesses.as_slice() {
-            [access] if opens && view.is_none() && self.is_steady(caller, call) => Some(access),
-            _ => None,
-        };
-        let mut of_sole = sole.map(|access| self.lookup_place(caller, None, access, start.take()));
-        if let Some(access) = sole
-            && let Some(Some(lookup)) = &of_sole
+        let mut lookups = SmallVec::<[_; 1]>::new();
+        for access in &call.decoded.accesses {
+            lookups.push(self.lookup_place(caller, view.as_ref(), access, start.take()));
+        }
+        let opens_alone = opens && call.decoded.accesses.len() == 1 && self.is_steady(caller, call);
+        if opens_alone
+            && let ([access], [Some(lookup)]) = (&call.decoded.accesses[..], &lookups[..])
             && let Some(walked) = self.still_allowed(lookup, access)
         {
-            let (walked, located) = (Some(walked), SmallVec::new());
-            return Ok(Some(Enforced { walked, located, lookups: of_sole.into_iter().collect() }));
+            return Ok(Some(Enforced { walked: Some(walked), lookups, ..Enforced::default() }));
         }
-        let (mut located, mut lookups) = (SmallVec::<[Located<'a>; 1]>::new(), SmallVec::new());
-        for access in &call.decoded.accesses {
-            let lookup = of_sole
-                .take()
-                .unwrap_or_else(|| self.lookup_place(caller, view.as_ref(), access, start.take()));
-            let place = self.locate_read_only(caller, view.as_deref(), access, lookup.as_ref());
-            located.push((access, place));
-            lookups.push(lookup);
+        let mut located = SmallVec::<[Located<'a>; 1]>::new();
+        for (access, lookup) in call.decoded.accesses.iter().zip(&lookups) {
+            located.push((access, self.locate_read_only(caller, view.as_deref(), access, lookup.as_ref())));
         }
         if call.waiting.is_notified() && !located.iter().all(|(access, place)| self.is_plain(access, place)) {
             return Err(Unmade::ToStop);
@@ -267,7 +261,7 @@ impl Recording {
         match self.enforce(caller, call, &located) {
             Some(errno) => Err(Unmade::Refused(errno)),
             None => {
-                if let (Some(_), [(_, Ok(place))], [Some(lookup)]) = (sole, &located[..], &lookups[..]) {
+                if opens_alone && let ([(_, Ok(place))], [Some(lookup)]) = (&located[..], &lookups[..]) {
                     self.note_allowed(lookup, place, &footprint);
                 }
                 let walked = (opens || !footprint.walked.is_empty()).then_some(footprint);
