@@ -117,6 +117,7 @@ fn nth(text: &str, library: &Library, scope: &Scope) -> Result<Named, Error> {
     Err(Error::NoSuch(match in_scope {
         0 => "nothing was recorded here (agent-snapshot log --all lists what was recorded elsewhere)"
             .to_owned(),
+        1 => format!("{text} is not there: only one command was recorded here"),
         count => format!("{text} is not there: only {count} commands were recorded here"),
     }))
 }
