@@ -14,6 +14,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::process::{Resource, getrlimit};
 
 use super::apply::source;
+use super::disk::begin_writing;
 use super::error::{Error, failed};
 use super::parallel;
 use super::plan::{Action, PlanInput, RestorePlan, Step, needs_content};
@@ -114,10 +115,13 @@ impl Checker<'_> {
         let (record, wanted) = (source(self.input, step.record), self.input.wanted);
         if let Some(file) = self.file(step) {
             match self.contents.copy_to_file(record, wanted, &file) {
-                // While the next content is read; the file gets attributes and a name later.
-                Ok(_) if file.sync_data().is_ok() => return Ok(Some(file)),
+                Ok(_) => {
+                    // While the next content is read; the file is flushed when it has its attributes.
+                    begin_writing(&file);
+                    return Ok(Some(file));
+                }
                 // Where it is written with its name, that fails, too, or there is room by then.
-                Ok(_) | Err(snapshot::Error::Sink(_)) => {}
+                Err(snapshot::Error::Sink(_)) => {}
                 Err(error) => return Err(error),
             }
         }

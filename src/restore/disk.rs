@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{Advice, AtFlags, Mode, OFlags, RenameFlags, fadvise};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 
@@ -107,6 +107,12 @@ impl Unsynced {
         let filesystems = self.filesystems.get_mut().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(filesystems).values().try_for_each(|file| sync(rustix::fs::syncfs(file)))
     }
+}
+
+/// Has the disk begin to write a file, and does not wait for it: POSIX_FADV_DONTNEED begins to write what is dirty
+/// (mm/fadvise.c); where it does not, a flush has more to do.
+pub fn begin_writing(file: &File) {
+    let _ = fadvise(file, 0, None, Advice::DontNeed);
 }
 
 /// Some filesystems can't sync directories.
