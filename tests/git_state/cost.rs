@@ -101,7 +101,7 @@ fn gc_that_drops_a_small_branch_costs_little() {
 }
 
 #[test]
-fn what_is_read_of_gits_state_counts_until_it_changes_and_is_recorded_from_then_on() {
+fn reads_of_gits_state_are_counted_until_it_changes_and_then_recorded() {
     if !has("git") {
         return;
     }

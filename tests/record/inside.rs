@@ -125,13 +125,15 @@ fn process_with_a_filter_of_its_own_notes_nothing() {
     let filter = "EPERM=acct";
     for (is_outside, notes) in [(true, "0\ntrue\n"), (false, "0\nfalse\n")] {
         let place = Place::new();
-        let recorder = place.recorder("inside");
-        let mut command = if is_outside { place.program(&seal) } else { place.recorder("inside") };
-        if is_outside {
-            command.arg(filter).arg(recorder.get_program()).args(recorder.get_args());
+        let mut recorder = place.recorder("inside");
+        let mut command = if is_outside {
+            let mut sealed = place.program(&seal);
+            sealed.arg(filter).arg(recorder.get_program()).args(recorder.get_args());
+            sealed
         } else {
-            command.arg(&seal).arg(filter);
-        }
+            recorder.arg(&seal).arg(filter);
+            recorder
+        };
         let output = command.arg(&noting).arg("notes").output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), notes, "{}", shown(&output));
     }
