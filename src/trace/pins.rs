@@ -68,8 +68,8 @@ impl Pins {
         Pins { refusable, images: HashMap::default(), launching: Some(command) }
     }
 
-    /// Whether each open asks who can change the memory of its process.
-    pub fn have_memory_asked_for(&self) -> bool {
+    /// Whether opens for reading need the address space of their process, which tells who can change their arguments.
+    pub fn need_address_spaces(&self) -> bool {
         self.refusable.reads && self.refusable.unseen_ends
     }
 

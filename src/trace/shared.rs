@@ -46,8 +46,6 @@ struct Tables<P> {
     with_several_writers: HashSet<Tid, foldhash::fast::RandomState>,
     /// The memory of processes, as far as that was asked for.
     address_spaces: HashMap<Tid, Arc<AddressSpace>, foldhash::fast::RandomState>,
-    /// The process whose memory another one uses.
-    lenders: HashMap<Tid, Tid, foldhash::fast::RandomState>,
 }
 
 impl<P> Shared<P> {
@@ -60,7 +58,6 @@ impl<P> Shared<P> {
             to_repeat: HashSet::default(),
             with_several_writers: HashSet::default(),
             address_spaces: HashMap::default(),
-            lenders: HashMap::default(),
         };
         let settled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE)?;
         Ok(Shared {
@@ -144,11 +141,12 @@ impl<P> Shared<P> {
         }
     }
 
-    /// Notes that a process uses the memory of its creator, which waits until it executes or ends.
+    /// Notes that a process has the memory of its creator, which waits until it executes or ends.
     pub(super) fn lend_memory(&self, creator: Tid, process: Tid) {
         let mut tables = self.lock();
-        let lender = tables.lenders.get(&creator).copied().unwrap_or(creator);
-        tables.lenders.insert(process, lender);
+        if let Some(space) = tables.address_spaces.get(&creator).cloned() {
+            tables.address_spaces.insert(process, space);
+        }
     }
 
     /// The memory of a process, if only one thread can write it. `is_alive` says whether the process has lived until now: what
@@ -164,8 +162,7 @@ impl<P> Shared<P> {
         if tables.with_several_writers.contains(&process) {
             return None;
         }
-        let owner = tables.lenders.get(&process).copied().unwrap_or(process);
-        if let Some(known) = tables.address_spaces.get(&owner) {
+        if let Some(known) = tables.address_spaces.get(&process) {
             return Some(Arc::clone(known));
         }
         drop(tables);
@@ -174,13 +171,13 @@ impl<P> Shared<P> {
         if tables.address_spaces.len() >= MOST {
             tables.address_spaces.clear();
         }
-        tables.address_spaces.insert(owner, Arc::clone(&space));
+        tables.address_spaces.insert(process, Arc::clone(&space));
         drop(tables);
         // From now on, its end is noted after this.
         if is_alive() {
             return Some(space);
         }
-        self.lock().address_spaces.remove(&owner);
+        self.lock().address_spaces.remove(&process);
         None
     }
 
@@ -189,7 +186,6 @@ impl<P> Shared<P> {
         let mut tables = self.lock();
         tables.with_several_writers.remove(&process);
         tables.address_spaces.remove(&process);
-        tables.lenders.retain(|borrower, lender| *borrower != process && *lender != process);
     }
 
     /// Tells the notification threads that an awaited syscall has ended.

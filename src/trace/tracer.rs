@@ -232,15 +232,17 @@ impl<'a, O: Observer> Tracer<'a, O> {
         }
         let tid = tracee.tid();
         self.proceed(tracee, next, None);
-        if stop == Stop::Exec && self.interception == Interception::Notifications {
+        if stop == Stop::Exec {
             self.open_memory(tid);
         }
     }
 
-    /// Opens the memory of a process, which has executed a program, if that will be asked for: the process does not have to
-    /// wait for that when it opens its libraries.
+    /// Opens the memory of a process that has executed a program, if that will be needed, while the program already runs: its
+    /// first open does not have to wait for that.
     fn open_memory(&self, process: Tid) {
-        if self.pins.as_ref().is_some_and(Pins::have_memory_asked_for) {
+        let is_needed = self.pins.as_ref().is_some_and(Pins::need_address_spaces);
+        if is_needed && self.interception == Interception::Notifications {
+            // Nobody else can collect a tracee that is killed meanwhile.
             let _ = self.shared.memory_of_one_writer(process, || true);
         }
     }

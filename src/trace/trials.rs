@@ -1,6 +1,6 @@
 //! Tries calls that a recording needs, without a recording: whether they work depends on more than the kernel's version.
 //!
-//! A child process is the guinea pig where a filter may kill who makes a call. Neighbours: `launch.rs` and `tracer.rs`
+//! A child process makes the calls, since a filter may kill their caller. Neighbours: `launch.rs` and `tracer.rs`
 //! make these calls.
 
 use std::io;
@@ -28,7 +28,7 @@ pub fn in_child(trial: impl FnOnce() -> io::Result<()>) -> io::Result<io::Result
     })
 }
 
-/// mseal, which seals nothing: here, unless this process has a filter, which might kill it.
+/// mseal of no memory, in a child process only if this one has a filter.
 ///
 /// # Errors
 /// It is missing or denied.

@@ -78,7 +78,7 @@ impl Drop for SharedMapping {
 /// mseal(2), Linux 6.10.
 pub const SYS_MSEAL: libc::c_long = 462;
 
-/// Seals nothing, which fails where mseal(2) is missing or denied.
+/// Seals no memory: an error where mseal(2) is missing or denied.
 pub fn try_mseal() -> io::Result<()> {
     let (address, length, flags) = (0usize, 0usize, 0usize);
     // SAFETY: no memory is meant.
