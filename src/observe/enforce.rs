@@ -48,7 +48,7 @@ pub struct KnownNames(Arc<Names>);
 #[derive(Debug, Default)]
 struct Names {
     by_file: Mutex<HashMap<Identity, Vec<FileName>, RandomState>>,
-    /// Counts the changes.
+    /// How often something was learnt or forgotten.
     version: AtomicU64,
 }
 
@@ -160,8 +160,8 @@ impl Enforcer {
         self.rules.manifest.mode == EnforcementMode::End && !self.refused.is_empty()
     }
 
-    /// Differs as soon as more, or less, is known of the names of files.
-    pub fn version(&self) -> u64 {
+    /// Changes when a name of a file is learnt or forgotten.
+    pub fn names_version(&self) -> u64 {
         self.rules.names.0.version.load(Ordering::SeqCst)
     }
 

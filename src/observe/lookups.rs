@@ -5,7 +5,7 @@
 //! directory, since any path may lead through it; and by one that removes a directory, if a path with `..` is
 //! cached. An entry is invalidated by a traced change of its name (the name's `changes` differ) and, if
 //! the path was absent when it was opened, by its presence now; one that a rule left out, by the first change of any
-//! path that is left out only until it is changed. Threads with other rights never use the cache, and those
+//! path that rules leave out only until it changes. Threads with other rights never use the cache, and those
 //! with another root or other mounts have entries of their own.
 
 use std::collections::HashMap;
@@ -39,21 +39,21 @@ struct KnownPath {
     /// The symlinks on the way, and last what the path led to.
     known: Box<[Known]>,
     changes: u32,
-    /// [`Lookups::recorded_since`] at that time.
-    recorded_since: u32,
+    /// [`Lookups::left_out_changes`] at that time.
+    left_out_changes: u32,
     /// Nothing was there, and an open would have read it.
     absent_open: bool,
-    /// That rules allow it, if they were asked.
+    /// Whether rules were asked, and allow it.
     allowed: Option<Box<Allowed>>,
 }
 
-/// That rules allow an open for reading, as long as the same is there.
+/// An open for reading that rules allow as long as the same is there.
 #[derive(Debug)]
 pub struct Allowed {
     /// What the path led to, if anything.
     pub signature: Option<Signature>,
-    /// What the enforcer's version was.
-    pub version: u64,
+    /// [`Enforcer::names_version`](super::enforce::Enforcer::names_version) when they were asked.
+    pub names_version: u64,
     /// What the open walks.
     pub footprint: Footprint,
 }
@@ -86,8 +86,8 @@ pub struct Lookups {
     bases: HashMap<Box<[u8]>, u32, foldhash::fast::RandomState>,
     paths: HashMap<Start, KnownPaths, foldhash::fast::RandomState>,
     count: usize,
-    /// How many paths are recorded, since they were changed, that were left out before.
-    recorded_since: u32,
+    /// How many paths that rules left out have changed, and are recorded from then on.
+    left_out_changes: u32,
     /// Whether a path is among them that turns back from a directory (`..`).
     turns: bool,
 }
@@ -151,7 +151,7 @@ impl Lookups {
         Some(&self.entry(place, ledger)?.known)
     }
 
-    /// That rules allow an open of `place`, if they were asked and it can't lead elsewhere because of a call.
+    /// Whether rules allow an open of `place`, if they were asked and no call has changed what that leads to.
     pub fn allowed(&self, place: &LookupPlace<'_>, ledger: &Ledger) -> Option<&Allowed> {
         self.entry(place, ledger)?.allowed.as_deref()
     }
@@ -167,7 +167,7 @@ impl Lookups {
     fn entry(&self, place: &LookupPlace<'_>, ledger: &Ledger) -> Option<&KnownPath> {
         let entry = self.paths.get(&place.start)?.get(place.path)?;
         let is_left_out = entry.known.iter().any(|known| matches!(known, Known::Suppressed(_)));
-        if is_left_out && entry.recorded_since != self.recorded_since {
+        if is_left_out && entry.left_out_changes != self.left_out_changes {
             return None;
         }
         if let Some(Known::Recorded(name, _)) = entry.known.last() {
@@ -195,15 +195,15 @@ impl Lookups {
         };
         self.turns |= place.path.windows(2).any(|two| two == b"..");
         let absent_open = place.opens && absent && opened_nothing;
-        let recorded_since = self.recorded_since;
-        let entry = KnownPath { known, changes, recorded_since, absent_open, allowed: None };
+        let left_out_changes = self.left_out_changes;
+        let entry = KnownPath { known, changes, left_out_changes, absent_open, allowed: None };
         self.paths.entry(place.start).or_default().insert(place.path.into(), entry);
         self.count += 1;
     }
 
-    /// Forgets what rules left out: a path among it was changed, and is recorded from now on.
+    /// Forgets what rules left out: one of these paths has changed, and is recorded from now on.
     pub fn forget_left_out(&mut self) {
-        self.recorded_since = self.recorded_since.wrapping_add(1);
+        self.left_out_changes = self.left_out_changes.wrapping_add(1);
     }
 
     /// Forgets everything: a name on the way of any path may have changed.

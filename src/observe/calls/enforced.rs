@@ -379,15 +379,13 @@ impl Recording {
 
     /// Whether the directory of a path is in a procfs, or would be if it was there.
     fn would_be_in_procfs(&mut self, path: &[u8]) -> bool {
-        let above = std::iter::successors(parent_of(path), |path| parent_of(path));
-        let known = above.clone().find_map(|path| Some((path, self.resolver.device_of(path)?)));
-        if known.is_some_and(|(path, device)| !self.byte_store.filesystems.is_pseudo(device, path)) {
-            return false;
-        }
+        let mut above = std::iter::successors(parent_of(path), |path| parent_of(path));
         // What was not there may be there by now.
-        let mut above = above.filter_map(|path| Some((path, fs::lstat(path).ok()??)));
-        above.find(|(_, stat)| resolve::is_directory(stat)).is_some_and(|(path, stat)| {
-            self.byte_store.filesystems.is_pseudo(stat.st_dev, path) && resolve::is_in_procfs(path)
+        let device_now = |path| Some(fs::lstat(path).ok()?.filter(resolve::is_directory)?.st_dev);
+        let device = |path| self.resolver.device_of(path).or_else(|| device_now(path));
+        let nearest = above.find_map(|path| Some((path, device(path)?)));
+        nearest.is_some_and(|(path, device)| {
+            self.byte_store.filesystems.is_pseudo(device, path) && resolve::is_in_procfs(path)
         })
     }
 

@@ -237,8 +237,8 @@ impl Recording {
         for access in &call.decoded.accesses {
             lookups.push(self.lookup_place(caller, view.as_ref(), access, start.take()));
         }
-        let opens_alone = opens && call.decoded.accesses.len() == 1 && self.is_steady(caller, call);
-        if opens_alone
+        let is_steady_open = opens && view.is_none() && self.is_steady(caller, call);
+        if is_steady_open
             && let ([access], [Some(lookup)]) = (&call.decoded.accesses[..], &lookups[..])
             && let Some(walked) = self.still_allowed(lookup, access)
         {
@@ -261,7 +261,7 @@ impl Recording {
         match self.enforce(caller, call, &located) {
             Some(errno) => Err(Unmade::Refused(errno)),
             None => {
-                if opens_alone && let ([(_, Ok(place))], [Some(lookup)]) = (&located[..], &lookups[..]) {
+                if is_steady_open && let ([(_, Ok(place))], [Some(lookup)]) = (&located[..], &lookups[..]) {
                     self.note_allowed(lookup, place, &footprint);
                 }
                 let walked = (opens || !footprint.walked.is_empty()).then_some(footprint);
@@ -270,20 +270,19 @@ impl Recording {
         }
     }
 
-    /// Whether nobody can change what the arguments of a call point to, nor where its paths start, before it is made, with
-    /// rights, root and mounts that are ours.
-    fn is_steady(&mut self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
+    /// Whether a call that waits for the answer to a notification is made as it is now: its thread has our rights, and nobody
+    /// else can change what its arguments point to, or where its paths start.
+    fn is_steady(&self, caller: Caller, call: &SyscallEntry<'_>) -> bool {
         let traits = self.processes.traits(caller.tgid);
         matches!(call.waiting, Waiting::Notified { steady: true, .. })
             && traits.rights == Rights::Ours
             && !traits.shares_paths()
-            && self.view_of(caller).is_none()
     }
 
-    /// What an open for reading walks that rules have allowed before, if the same is there and nobody is about to change that.
+    /// What an open for reading walks, if rules have allowed it before, the same is there, and nobody is about to change that.
     fn still_allowed(&self, lookup: &LookupPlace<'_>, access: &Access) -> Option<Footprint> {
         let allowed = self.lookups.allowed(lookup, &self.ledger)?;
-        let is_same = allowed.version == self.enforcer.as_ref()?.version()
+        let is_same = allowed.names_version == self.enforcer.as_ref()?.names_version()
             && !self.resolver.is_serving()
             && lookup.signature(access.follow) == Ok(allowed.signature)
             && !self.ledger.in_flight.conflicts(&allowed.footprint);
@@ -296,8 +295,8 @@ impl Recording {
         let is_plain = |stat| resolve::is_regular(stat) || resolve::is_directory(stat);
         let signature = place.stat.as_ref().map(Signature::from);
         if place.stat.as_ref().is_none_or(is_plain) && !signature.is_some_and(|file| file.is_recent()) {
-            let (version, footprint) = (enforcer.version(), footprint.clone());
-            self.lookups.allow(lookup, Allowed { signature, version, footprint });
+            let (names_version, footprint) = (enforcer.names_version(), footprint.clone());
+            self.lookups.allow(lookup, Allowed { signature, names_version, footprint });
         }
     }
 
@@ -307,7 +306,7 @@ impl Recording {
         call.waiting.is_notified()
             && self.judges_reads()
             && opening(call.decoded).is_some()
-            && !self.is_steady(caller, call)
+            && (!self.is_steady(caller, call) || self.view_of(caller).is_some())
     }
 
     /// Whether rules about reads are enforced.
