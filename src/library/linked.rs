@@ -115,8 +115,14 @@ impl FileHistory {
                 && made == file.with_inode(made.inode())
             {
                 let original = known.original(file).inode();
-                known.made_again.insert(made.inode(), original);
+                known.made_again.insert(made, original);
                 known.files.insert(made.inode());
+            }
+            if let (Some(made), Some(written)) = (before, after)
+                && made.inode() == written.inode()
+                && let Some(original) = known.made_again.get(&made).copied()
+            {
+                known.made_again.insert(written, original);
             }
             let is_known = |file: LinkedFile| known.files.contains(&file.inode());
             if before.is_some_and(is_known) || after.is_some_and(is_known) {

@@ -114,7 +114,7 @@ fn name<'a>(
     let file = LinkedFile::of_any(&live)?;
     let put_back = known.put_back.get(path).filter(|put_back| put_back.with_inode(file.inode()) == file);
     let original = known.original(put_back.copied().unwrap_or(file));
-    let is_made_again = put_back.is_some() || known.made_again.contains_key(&file.inode());
+    let is_made_again = put_back.is_some() || known.made_again.contains_key(&file);
     let is_younger = || dentry.birth().is_some_and(|born| finished.is_none_or(|finished| born > finished));
     (is_made_again || !is_younger()).then_some(Name { path, live, original })
 }

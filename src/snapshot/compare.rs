@@ -221,8 +221,9 @@ pub struct KnownLinks {
     pub names: BTreeSet<Vec<u8>>,
     /// The device and inode numbers of files that had several names, although the snapshot may know one alone.
     pub files: HashSet<(u64, u64)>,
-    /// For a file that a restore has made again, the one that it stands for.
-    pub made_again: HashMap<(u64, u64), (u64, u64)>,
+    /// For a file that a restore has made again, in each state that it has had since, the numbers of the one that it
+    /// stands for. Its own number alone would not do: another file that is made again may get the number of this one.
+    pub made_again: HashMap<LinkedFile, (u64, u64)>,
     /// The file that a restore was the last to put back at a name.
     pub put_back: HashMap<Vec<u8>, LinkedFile>,
     /// The states in which the snapshot has left files, by whatever name.
@@ -232,7 +233,7 @@ pub struct KnownLinks {
 impl KnownLinks {
     /// The file, by the numbers of the one that it stands for.
     pub fn original(&self, file: LinkedFile) -> LinkedFile {
-        self.made_again.get(&file.inode).map_or(file, |inode| file.with_inode(*inode))
+        self.made_again.get(&file).map_or(file, |inode| file.with_inode(*inode))
     }
 }
 
