@@ -259,17 +259,16 @@ fn fails_to_trace() {
     scenario::end(7);
 }
 
-/// Traces a child that asks for it, and ends: once the child has ended, so that it is killed, or while it is stopped.
+/// Traces a child that asks for it, and ends: once the child has ended, so that it is killed, or while it is stopped by a
+/// signal that it dies of: the tracer has waited for that stop, or has only looked.
 fn traces() {
-    extern "C" fn nothing(_: c_int, _: *mut siginfo_t, _: *mut c_void) {}
     let how = argument(2);
     let child = scenario::fork(|| {
-        scenario::handle(SIGUSR1, 0, nothing);
         assert_eq!(c!(ptrace(PTRACE_TRACEME, 0, 0, 0)), 0, "{}", error());
         c!(raise(SIGSTOP));
         match how.as_str() {
             "ends" => scenario::end(5),
-            "dies" => {
+            "dies" | "looks" => {
                 c!(raise(SIGUSR1));
                 std::fs::write("free", "").unwrap();
                 scenario::end(0);
@@ -292,8 +291,15 @@ fn traces() {
         assert_eq!(c!(ptrace(PTRACE_SETOPTIONS, child, 0, PTRACE_O_EXITKILL)), 0, "{}", error());
     }
     assert_eq!(c!(ptrace(PTRACE_CONT, child, 0, 0)), 0, "{}", error());
-    if how != "exitkill" {
-        wait();
+    match how.as_str() {
+        "exitkill" => {}
+        "looks" => unsafe {
+            let mut told = std::mem::zeroed::<siginfo_t>();
+            let options = WSTOPPED | WNOWAIT;
+            assert_eq!(c!(waitid(P_PID, child as id_t, &raw mut told, options)), 0, "{}", error());
+            line(&format!("stop {}", told.si_status()));
+        },
+        _ => wait(),
     }
     scenario::end(7);
 }

@@ -376,15 +376,17 @@ impl Nested {
         }
     }
 
-    /// Ends the tracing of a thread, which runs on with a signal, or stays in its group-stop.
+    /// Ends the tracing of a thread, which runs on with a signal, or stays in its group-stop. Without one, it gets the
+    /// signal at which it is stopped, unless its tracer has waited for that stop.
     pub fn detach(&mut self, tid: Tid, signal: Option<i32>) {
         let Some(mut tracee) = self.tracees.remove(&tid) else { return };
+        let is_told = !self.events.iter().any(|event| event.tracee == tid);
         self.events.retain(|event| event.tracee != tid);
         if let Some(Held { tracee: stopped, stop, .. }) = tracee.take_held(tid) {
             if tracee.told != 0 {
                 let _ = stopped.set_options(0);
             }
-            let pending = if let Stop::Signal(pending) = stop { pending } else { 0 };
+            let pending = if let (Stop::Signal(pending), false) = (stop, is_told) { pending } else { 0 };
             let listens = matches!(stop, Stop::Group(_));
             let signal = signal.unwrap_or(pending);
             self.released.push(Released { tracee: stopped, stop, signal, listens });

@@ -255,9 +255,12 @@ fn gdb_attaches_and_detaches_as_alone() {
 
 #[test]
 fn parent_that_waits_sees_its_child_that_asks_to_be_traced() {
-    for (how, said) in
-        [("ends", "stop 19\nexit 5\n"), ("exitkill", "stop 19\n"), ("dies", "stop 19\nstop 10\n")]
-    {
+    for (how, said) in [
+        ("ends", "stop 19\nexit 5\n"),
+        ("exitkill", "stop 19\n"),
+        ("dies", "stop 19\nstop 10\n"),
+        ("looks", "stop 19\nstop 10\n"),
+    ] {
         for user in User::all() {
             for mechanism in MECHANISMS {
                 let place = Place::of(*user);
@@ -266,7 +269,8 @@ fn parent_that_waits_sees_its_child_that_asks_to_be_traced() {
                 let output = command.arg(bypass).args(["traces", how]).output().unwrap();
                 assert_eq!(String::from_utf8_lossy(&output.stdout), said, "{mechanism} {user:?}: {output:?}");
                 assert_eq!(output.status.code(), Some(7), "{mechanism} {user:?}: {output:?}");
-                // Whom nobody traces any more runs on; who was to be killed does not.
+                // Whom nobody traces any more runs on, and gets the signal if its tracer has not waited for that; who was to
+                // be killed does not.
                 assert_eq!(place.at("free").exists(), how == "dies", "{mechanism} {user:?}");
                 assert_eq!(lost(&place.snapshot()), [], "{mechanism} {user:?}");
             }
