@@ -69,26 +69,22 @@ pub struct Recorded<'a> {
 pub struct Settled(HashMap<Vec<u8>, Stat>);
 
 impl Settled {
-    /// Whether a file is as it was left, if it is one of these.
+    /// Whether a file was found as it was left and is so still, if it is one of these.
     pub fn has(&self, file: &InheritedFile) -> bool {
-        self.0.get(file.path()).is_none_or(|left| left.same_content(&file.stat()))
-    }
-
-    /// These and others, in their later states.
-    #[must_use]
-    pub fn and(mut self, later: Settled) -> Settled {
-        self.0.extend(later.0);
-        self
+        self.0
+            .get(file.path())
+            .is_none_or(|left| left.same_content(&file.stat()) && !is_written_since(file.path(), left))
     }
 
     /// The paths of those that have been written since.
     pub fn outdated(&self) -> impl Iterator<Item = &[u8]> {
-        let outdated = self.0.iter().filter(|(path, left)| {
-            let now = crate::fs::lstat(path).ok().flatten();
-            now.is_some_and(|now| !left.same_content(&(&now).into()))
-        });
-        outdated.map(|(path, _)| path.as_slice())
+        self.0.iter().filter(|(path, left)| is_written_since(path, left)).map(|(path, _)| path.as_slice())
     }
+}
+
+fn is_written_since(path: &[u8], left: &Stat) -> bool {
+    let now = crate::fs::lstat(path).ok().flatten();
+    now.is_some_and(|now| !left.same_content(&(&now).into()))
 }
 
 impl Recorder {
@@ -132,7 +128,8 @@ impl Recording {
             self.unrepeatable.told.insert(Told::RandomBytes);
         }
         names.retain(|name| !self.is_left_alone(*name));
-        let Examined { mut afters, existence_only, kept } = Examiner::new(self).examine_all(names);
+        let Examined { mut afters, existence_only, kept } =
+            Examiner::new(self, first_blobs.is_some()).examine_all(names);
         if self.ledger.notes_change_times() {
             self.note_taken(&afters, &kept);
         }
@@ -298,7 +295,7 @@ impl Recording {
         self.resolver.note_replaced();
         let open = OpenFiles::of(self.processes.living());
         let names = self.ledger.names.sorted();
-        let Examined { afters, kept, .. } = Examiner::new(self).examine_all(names);
+        let Examined { afters, kept, .. } = Examiner::new(self, true).examine_all(names);
         self.note_taken(&afters, &kept);
         self.byte_store.capture.release_files();
         self.goes_on_from(Interim { afters, open });

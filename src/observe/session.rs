@@ -28,7 +28,6 @@ use self::edits::{Edit, Edits, Left, changes_shared_directory, may_change};
 use super::calls::changes::Pending;
 use super::calls::inherited::{self, InheritedFile};
 use super::calls::own_program::{CallTargets, Yielded};
-use super::finish::Settled;
 use super::mounts::{ServedDevices, ServedWatch};
 use super::processes::{ProcessTraits, Rights};
 use super::recorder::Recorder;
@@ -508,22 +507,26 @@ impl Session {
     /// take states: the program may go on writing, and may close what it has open.
     fn hand_over(&self, edits: &mut Edits, mut left: Vec<Left>) {
         let began = Instant::now();
-        let mut open = self.files_of_program(edits);
-        for _ in 0..LOOKS {
+        for looks in (0..LOOKS).rev() {
+            let open = self.files_of_program(edits);
             let is_open =
                 |path: &[u8]| open.iter().flat_map(|(.., files)| files).any(|file| file.path() == path);
             // A large file takes long to look at. One that stays open is a gap if it is not as it was left.
             let is_to_take = |path: &[u8]| began.elapsed() < LOOKING || !is_open(path);
-            let mut again = left.iter_mut().filter(|left| left.files.outdated().any(is_to_take)).peekable();
-            if again.peek().is_none() {
-                break;
+            let is_outdated = |left: &Left| looks > 0 && left.files.outdated().any(is_to_take);
+            if !left.iter().any(is_outdated) {
+                let edit = if open.is_empty() { None } else { self.begin_edit(&open, &left) };
+                // What is written while the edit begins may be in its first states already.
+                if !left.iter().any(is_outdated) {
+                    edits.current = edit;
+                    return;
+                }
+                if let Some(edit) = edit {
+                    edit.step.discard();
+                }
             }
-            again.for_each(|left| left.files = left.step.recorder().settle_again(&left.files));
-            open = self.files_of_program(edits);
-        }
-        if !open.is_empty() {
-            let settled = left.into_iter().map(|left| left.files).reduce(Settled::and);
-            edits.current = self.begin_edit(open, &settled.unwrap_or_default());
+            let outdated = left.iter_mut().filter(|left| is_outdated(left));
+            outdated.for_each(|left| left.files = left.step.recorder().settle_again(&left.files));
         }
     }
 
@@ -550,8 +553,8 @@ impl Session {
         open.filter(|(_, traits, files)| traits.has_io_uring || !files.is_empty()).collect()
     }
 
-    /// Begins an edit with what the program has open, of which the last edit has left some as it is in `settled`.
-    fn begin_edit(&self, open: Vec<FilesOfProcess>, settled: &Settled) -> Option<Edit> {
+    /// Begins an edit with what the program has open, some of it as these steps have left it.
+    fn begin_edit(&self, open: &[FilesOfProcess], left: &[Left]) -> Option<Edit> {
         let step = self.steps.begin(Beginning {
             kind: SnapshotKind::Edit,
             argv: image(self.root).argv,
@@ -561,16 +564,16 @@ impl Session {
         self.note_what_runs_beside(&step);
         let mut edit = Edit::new(step);
         for (process, traits, files) in open {
-            for path in files.iter().filter(|file| !settled.has(file)).map(InheritedFile::path) {
+            edit.adopt(*process, image(*process), *traits, files);
+            for file in files.iter().filter(|file| !left.iter().all(|left| left.files.has(file))) {
                 edit.step.recorder().lost(
                     WarningKind::ExternalChange,
                     &format!(
                         "{} was written while one edit ended and the next began",
-                        String::from_utf8_lossy(path)
+                        String::from_utf8_lossy(file.path())
                     ),
                 );
             }
-            edit.adopt(process, image(process), traits, &files);
         }
         Some(edit)
     }
@@ -638,7 +641,7 @@ impl Session {
     fn edit_of<'e>(&self, process: Tid, edits: &'e mut Edits) -> Option<&'e mut Edit> {
         if edits.current.is_none() {
             let open = self.files_of_program(edits);
-            edits.current = self.begin_edit(open, &Settled::default());
+            edits.current = self.begin_edit(&open, &[]);
         }
         let edit = edits.current.as_mut()?;
         if !edit.knows(process) {

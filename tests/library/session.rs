@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -1071,6 +1072,16 @@ fn a_shell_in_a_shell_has_jobs_of_its_own() {
     assert_eq!(titles(&place), ["command touch outer +1~0-0", "command touch inner +1~0-0"]);
 }
 
+fn opened(process: i32) -> OwnedFd {
+    pidfd_open(rustix::process::Pid::from_raw(process).unwrap(), PidfdFlags::empty()).unwrap()
+}
+
+/// Waits until nobody writes to the session any more: the recorder is no child of ours, nor of the front process.
+fn wait_for_recorder(recorder: &OwnedFd) {
+    let mut ended = [PollFd::new(recorder, PollFlags::IN)];
+    assert_eq!(poll(&mut ended, Some(&PATIENCE.try_into().unwrap())), Ok(1), "the session does not end");
+}
+
 #[test]
 fn when_the_tracing_process_is_killed_no_step_is_lost() {
     for is_front in [false, true] {
@@ -1089,11 +1100,13 @@ fn when_the_tracing_process_is_killed_no_step_is_lost() {
         let front = i32::try_from(agent.process.id()).unwrap();
         let traced = descendants(front);
         let tracer = traced.iter().find_map(|process| tracer_of(*process)).unwrap();
+        let recorder = opened(tracer);
         if is_front {
             assert!(kill(front));
         }
         assert!(kill(tracer));
         let _ = wait(&mut agent.process);
+        wait_for_recorder(&recorder);
         if is_front {
             // The next verb finds what it has left.
             let left = steps(&place).into_iter().find(|step| step["state"] == "unrecovered").unwrap();
@@ -1136,7 +1149,7 @@ fn kill_after(milliseconds: u64, victim: Victim, random: &mut Random) {
     let front = i32::try_from(agent.process.id()).unwrap();
     let traced = descendants(front).into_iter().find_map(|process| Some((process, tracer_of(process)?)));
     let (program, tracer) = traced.unwrap();
-    let recorder = pidfd_open(rustix::process::Pid::from_raw(tracer).unwrap(), PidfdFlags::empty()).unwrap();
+    let recorder = opened(tracer);
     let killer = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(milliseconds));
         let victims = match victim {
@@ -1169,8 +1182,7 @@ fn kill_after(milliseconds: u64, victim: Victim, random: &mut Random) {
     killer.join().unwrap();
     drop(agent.orders.take());
     let _ = wait(&mut agent.process);
-    let mut ended = [PollFd::new(&recorder, PollFlags::IN)];
-    assert_eq!(poll(&mut ended, Some(&PATIENCE.try_into().unwrap())), Ok(1), "the session does not end");
+    wait_for_recorder(&recorder);
     for step in steps(&place).iter().filter(|step| step["state"] == "unrecovered") {
         let directory = library(&place).join("snapshots").join(step["id"].as_str().unwrap());
         let run = verb(&place, &["recover", &directory.display().to_string()]);

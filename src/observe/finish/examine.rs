@@ -108,10 +108,12 @@ pub(super) struct Examiner<'a> {
     parents: Parents,
     /// The epoch of what Git says (`Repositories::epoch`).
     git_epoch: u32,
+    /// Whether the tree goes on: a write of its may be in flight.
+    is_interim: bool,
 }
 
 impl<'a> Examiner<'a> {
-    pub fn new(recording: &'a mut Recording) -> Examiner<'a> {
+    pub fn new(recording: &'a mut Recording, is_interim: bool) -> Examiner<'a> {
         let git_epoch = recording.repositories.current_epoch();
         Examiner {
             recording,
@@ -119,6 +121,7 @@ impl<'a> Examiner<'a> {
             kept: HashSet::default(),
             parents: Parents::default(),
             git_epoch,
+            is_interim,
         }
     }
 
@@ -498,6 +501,9 @@ impl<'a> Examiner<'a> {
         }
         if self.recording.byte_store.filesystems.is_pseudo(stat.dev, path) {
             return AfterContent::None;
+        }
+        if self.is_interim {
+            crate::fs::wait_for_writes(path);
         }
         let source = Source { path, identity: stat.identity(), length: None };
         match self.recording.byte_store.capture.protect(source, Threat::Unlink) {
