@@ -243,7 +243,7 @@ impl Recording {
         });
         // Also if there is no first snapshot: what was taken over from earlier is in these.
         if let Some(open) = open {
-            self.goes_on_from(Interim { afters, open });
+            self.goes_on_from(Interim { afters, open, yielded: HashSet::new() });
         }
         committed
     }
@@ -294,11 +294,12 @@ impl Recording {
     pub fn take_interim_states(&mut self) {
         self.resolver.note_replaced();
         let open = OpenFiles::of(self.processes.living());
+        let yielded = self.interim.as_ref().map(|interim| interim.yielded.clone()).unwrap_or_default();
         let names = self.ledger.names.sorted();
         let Examined { afters, kept, .. } = Examiner::new(self, true).examine_all(names);
         self.note_taken(&afters, &kept);
         self.byte_store.capture.release_files();
-        self.goes_on_from(Interim { afters, open });
+        self.goes_on_from(Interim { afters, open, yielded });
     }
 
     /// Notes that these states have been taken now, but for those `kept` from earlier.
@@ -350,9 +351,12 @@ impl Recording {
         open.unwrap_or_else(OpenFiles::none)
     }
 
-    /// The files, of those in the interim states, that are wanted.
+    /// The files, of those in the interim states, that are wanted and not another recording's.
     fn settled(&self, is_wanted: impl Fn(&[u8], &Stat) -> bool) -> Settled {
-        let afters = self.interim.iter().flat_map(|interim| &interim.afters);
+        let afters = self
+            .interim
+            .iter()
+            .flat_map(|interim| interim.afters.iter().filter(|(name, _)| !interim.yielded.contains(name)));
         let files = afters.filter_map(|(name, after)| {
             let (path, stat) = (self.ledger.names.path(*name), after.stat(*name, &self.ledger)?);
             is_wanted(path, &stat).then(|| (path.to_vec(), stat))

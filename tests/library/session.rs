@@ -30,7 +30,7 @@ for line in sys.stdin:
     if verb == "write":
         open(name, "w").write(rest)
     elif verb == "open":
-        files[name] = open(name, "ab", buffering=0)
+        files[name] = open(name, rest or "ab", buffering=0)
     elif verb == "map":
         # Not Python's own, which keeps a descriptor.
         libc = ctypes.CDLL(None)
@@ -571,6 +571,23 @@ fn what_a_program_writes_while_commands_begin_is_undone() {
         verb(&place, &["undo", "--session", "s"]).expect(0);
         assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "original\n", "{seed}");
     }
+}
+
+#[test]
+fn what_the_program_has_written_before_a_command_empties_the_file_is_an_edit() {
+    let place = Place::new();
+    place.write("f", "");
+    place.prepare("mkfifo go");
+    let mut agent = Agent::start(&place, &[]);
+    agent.tell("open", "f", "r+b");
+    agent.tell("start", "a", "read x < go; echo > f");
+    agent.tell("append", "f", "the program's");
+    fs::write(place.at("go"), "\n").unwrap();
+    agent.tell("wait", "a", "");
+    agent.end();
+    assert_eq!(titles(&place), ["command sh -c read x < go; echo > f +0~1-0", "edit edit f +0~1-0"]);
+    verb(&place, &["undo", "--session", "s"]).expect(0);
+    assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "");
 }
 
 #[test]

@@ -276,8 +276,17 @@ impl Recording {
     }
 
     /// Notes that the call to which it yielded has succeeded; `served` is what the tree serves. What has another path now
-    /// has its present state before at that. Returns the files at such paths that the tree has open for writing.
-    pub fn has_yielded(&mut self, yielded: &Yielded, served: &ServedDevices) -> Vec<(Tid, InheritedFile)> {
+    /// has its present state before at that. Returns the files at such paths that the tree has open for writing. If the recording
+    /// `ends`, the states that it took for the call are its last ones.
+    pub fn has_yielded(
+        &mut self,
+        yielded: &Yielded,
+        ends: bool,
+        served: &ServedDevices,
+    ) -> Vec<(Tid, InheritedFile)> {
+        if let (true, Some(interim)) = (ends, &mut self.interim) {
+            interim.yielded.extend(&yielded.names);
+        }
         self.ledger.changed_by_others.extend(&yielded.names);
         // Until the call was made, processes of this tree may have written to what they have open.
         self.ledger.extend_to_now(&yielded.names);

@@ -3,6 +3,8 @@
 //! Neighbours: `examine.rs` finds it, `records.rs` makes the state of a record of it, `ledger/found.rs` keeps what is
 //! not as before.
 
+use std::collections::HashSet;
+
 use super::open_files::OpenFiles;
 use crate::observe::capture::Ticket;
 use crate::observe::ledger::Ledger;
@@ -17,6 +19,8 @@ pub(in crate::observe) struct Interim {
     pub afters: Vec<(NameId, After)>,
     /// What the tree may change without a call that is seen.
     pub open: OpenFiles,
+    /// The names whose states are the last ones, whatever is open: the files are another recording's.
+    pub yielded: HashSet<NameId>,
 }
 
 /// What was found at a path. Small, since there is one for each path.

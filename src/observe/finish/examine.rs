@@ -165,7 +165,7 @@ impl<'a> Examiner<'a> {
 
     /// Takes over the interim states, as far as no call has changed them since: somebody else may have undone what
     /// the tree did.
-    fn keep_interim(&mut self, Interim { afters, open }: Interim, names: &[NameId]) {
+    fn keep_interim(&mut self, Interim { afters, open, yielded }: Interim, names: &[NameId]) {
         let changes = self.recording.ledger.changes_since_interim.take().unwrap_or_default();
         let ledger = &self.recording.ledger;
         let is_changed_inode = |id: Option<InodeId>| id.is_some_and(|id| changes.inodes.contains(&id));
@@ -248,9 +248,9 @@ impl<'a> Examiner<'a> {
         let parents = &mut self.parents;
         kept.retain(|name, after| {
             let first = after.stat(*name, ledger).filter(|stat| stat.is_regular());
-            let Some(first) =
-                first.filter(|first| open.may_contain(ledger.names.path(*name), first.identity()))
-            else {
+            let Some(first) = first.filter(|first| {
+                !yielded.contains(name) && open.may_contain(ledger.names.path(*name), first.identity())
+            }) else {
                 return true;
             };
             // Another file in its place was put there by somebody else.
