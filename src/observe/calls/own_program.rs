@@ -89,6 +89,9 @@ pub struct Yielded {
     pub has_changed: bool,
     /// The names that the call may change, or what they stand for.
     pub names: Vec<NameId>,
+    /// Those of them that are known for a file which the call names otherwise, with its device and inode number: it may
+    /// have been renamed since.
+    known_for: Vec<(NameId, (u64, u64))>,
     /// The paths to which the call renames or links something.
     moved_to: Vec<Vec<u8>>,
     /// What loses its last name by the call: another file may get its inode number then.
@@ -227,8 +230,12 @@ impl Recording {
             is_known |= inode.is_some() || !names.is_empty();
             yielded.has_changed |= self.may_have_changed(place, &names);
             if !access.is_read_only() {
+                let known = inode.and_then(|inode| self.ledger.inodes.get(inode).name);
+                if let (Some(known), Some(stat)) = (known.filter(|name| !names.contains(name)), &place.stat) {
+                    yielded.known_for.push((known, Stat::from(stat).identity()));
+                    yielded.names.push(known);
+                }
                 yielded.names.extend(names);
-                yielded.names.extend(inode.and_then(|inode| self.ledger.inodes.get(inode).name));
             }
             if matches!(access.effect, Effect::RenameTo { .. } | Effect::HardLinkTo) {
                 yielded.moved_to.push(place.path.clone());
@@ -285,7 +292,14 @@ impl Recording {
         served: &ServedDevices,
     ) -> Vec<(Tid, InheritedFile)> {
         if let (true, Some(interim)) = (ends, &mut self.interim) {
-            interim.yielded.extend(&yielded.names);
+            let identity = |name: NameId| {
+                let (_, after) = interim.afters.iter().find(|(found, _)| *found == name)?;
+                Some(after.stat(name, &self.ledger)?.identity())
+            };
+            let renamed = yielded.known_for.iter().filter(|(name, file)| identity(*name) != Some(*file));
+            let renamed: Vec<NameId> = renamed.map(|(name, _)| *name).collect();
+            let last = yielded.names.iter().filter(|name| !renamed.contains(name));
+            interim.yielded.extend(last);
         }
         self.ledger.changed_by_others.extend(&yielded.names);
         // Until the call was made, processes of this tree may have written to what they have open.
