@@ -109,7 +109,11 @@ pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Perform
                 let path = quoted(path.as_bytes());
                 history.nothing(&format!("undo of {path}"), console)
             }
-            (None, _) => history.nothing("undo", console),
+            (None, _) => {
+                let named = args.options.access.session.as_ref().filter(|session| !session.is_empty());
+                let of = named.map(|session| format!(" of session {}", quoted(session.as_bytes())));
+                history.nothing(&format!("undo{}", of.unwrap_or_default()), console)
+            }
         };
     }
     if args.with_later {

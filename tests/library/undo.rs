@@ -94,6 +94,8 @@ fn undo_keeps_to_its_place_and_session() {
     at("one", "a", &["undo"]).expect(1);
     at("one", "a", &["undo", "--all"]).expect(0);
     assert!(place.at("one/of-b").exists() && !place.at("two/elsewhere").exists());
+    let said = at("one", "a", &["undo", "--session", "none"]).expect(1).stderr;
+    assert!(said.contains("there is nothing to undo of session none here"), "{said}");
 }
 
 /// The working directory as far as an undo puts it back.
