@@ -110,7 +110,7 @@ pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Perform
                 history.nothing(&format!("undo of {path}"), console)
             }
             (None, _) => {
-                let named = args.options.access.session.as_ref().filter(|session| !session.is_empty());
+                let named = args.options.access.session.as_deref().and_then(|named| session(Some(named)));
                 let of = named.map(|session| format!(" of session {}", quoted(session.as_bytes())));
                 history.nothing(&format!("undo{}", of.unwrap_or_default()), console)
             }

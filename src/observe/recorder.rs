@@ -249,7 +249,12 @@ impl Recorder {
     /// Notes that a call of `other` to which it yielded has succeeded; `served` is what the tree serves. Without `other`, it
     /// ends, and what its processes have open is of the recording after it.
     pub fn has_yielded(&self, yielded: &Yielded, other: Option<&Recorder>, served: &ServedDevices) {
-        let open = self.guarded(Vec::new(), |state| state.has_yielded(yielded, other.is_none(), served));
+        let open = self.guarded(Vec::new(), |state| {
+            if other.is_none() {
+                state.keep_yielded_states(yielded);
+            }
+            state.has_yielded(yielded, served)
+        });
         let Some(other) = other.filter(|_| !open.is_empty()) else { return };
         // What is written from now on is not the other one's.
         other.guarded((), Recording::take_interim_states);

@@ -282,25 +282,22 @@ impl Recording {
         })
     }
 
+    /// Notes that the states which it took when it yielded are its last ones: it ends, and the files are another
+    /// recording's.
+    pub fn keep_yielded_states(&mut self, yielded: &Yielded) {
+        let Some(interim) = &mut self.interim else { return };
+        let identity = |name: NameId| {
+            let (_, after) = interim.afters.iter().find(|(found, _)| *found == name)?;
+            Some(after.stat(name, &self.ledger)?.identity())
+        };
+        let renamed = yielded.known_for.iter().filter(|(name, file)| identity(*name) != Some(*file));
+        let renamed: Vec<NameId> = renamed.map(|(name, _)| *name).collect();
+        interim.yielded.extend(yielded.names.iter().filter(|name| !renamed.contains(name)));
+    }
+
     /// Notes that the call to which it yielded has succeeded; `served` is what the tree serves. What has another path now
-    /// has its present state before at that. Returns the files at such paths that the tree has open for writing. If the recording
-    /// `ends`, the states that it took for the call are its last ones.
-    pub fn has_yielded(
-        &mut self,
-        yielded: &Yielded,
-        ends: bool,
-        served: &ServedDevices,
-    ) -> Vec<(Tid, InheritedFile)> {
-        if let (true, Some(interim)) = (ends, &mut self.interim) {
-            let identity = |name: NameId| {
-                let (_, after) = interim.afters.iter().find(|(found, _)| *found == name)?;
-                Some(after.stat(name, &self.ledger)?.identity())
-            };
-            let renamed = yielded.known_for.iter().filter(|(name, file)| identity(*name) != Some(*file));
-            let renamed: Vec<NameId> = renamed.map(|(name, _)| *name).collect();
-            let last = yielded.names.iter().filter(|name| !renamed.contains(name));
-            interim.yielded.extend(last);
-        }
+    /// has its present state before at that. Returns the files at such paths that the tree has open for writing.
+    pub fn has_yielded(&mut self, yielded: &Yielded, served: &ServedDevices) -> Vec<(Tid, InheritedFile)> {
         self.ledger.changed_by_others.extend(&yielded.names);
         // Until the call was made, processes of this tree may have written to what they have open.
         self.ledger.extend_to_now(&yielded.names);

@@ -19,7 +19,8 @@ pub(in crate::observe) struct Interim {
     pub afters: Vec<(NameId, After)>,
     /// What the tree may change without a call that is seen.
     pub open: OpenFiles,
-    /// The names whose states are the last ones, whatever is open: the files are another recording's.
+    /// The names whose states are the last ones, though their files may be open: what is written from now on is another
+    /// recording's.
     pub yielded: HashSet<NameId>,
 }
 

@@ -108,7 +108,7 @@ pub(super) struct Examiner<'a> {
     parents: Parents,
     /// The epoch of what Git says (`Repositories::epoch`).
     git_epoch: u32,
-    /// Whether the tree goes on: a write of its may be in flight.
+    /// Whether the tree goes on: one of its writes may be in flight.
     is_interim: bool,
 }
 

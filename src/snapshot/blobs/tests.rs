@@ -451,7 +451,7 @@ fn a_sparse_file_that_changes_while_it_is_read_is_detected() {
     let file = sparse_file(1 << 30, &[(0, b"x")]);
     let before = signature(&file).unwrap();
     file.write_all_at(b"y", 1 << 29).unwrap();
-    // As above.
+    // The kernel's clock of modification times may be coarse.
     file.set_modified(std::time::UNIX_EPOCH).unwrap();
     assert!(matches!(writer.store_long("before:/a", &file, &before, true), Err(Error::Changed)));
     let before = signature(&file).unwrap();
