@@ -1089,7 +1089,7 @@ fn a_shell_in_a_shell_has_jobs_of_its_own() {
     assert_eq!(titles(&place), ["command touch outer +1~0-0", "command touch inner +1~0-0"]);
 }
 
-fn opened(process: i32) -> OwnedFd {
+fn pidfd_of(process: i32) -> OwnedFd {
     pidfd_open(rustix::process::Pid::from_raw(process).unwrap(), PidfdFlags::empty()).unwrap()
 }
 
@@ -1117,7 +1117,7 @@ fn when_the_tracing_process_is_killed_no_step_is_lost() {
         let front = i32::try_from(agent.process.id()).unwrap();
         let traced = descendants(front);
         let tracer = traced.iter().find_map(|process| tracer_of(*process)).unwrap();
-        let recorder = opened(tracer);
+        let recorder = pidfd_of(tracer);
         if is_front {
             assert!(kill(front));
         }
@@ -1166,7 +1166,7 @@ fn kill_after(milliseconds: u64, victim: Victim, random: &mut Random) {
     let front = i32::try_from(agent.process.id()).unwrap();
     let traced = descendants(front).into_iter().find_map(|process| Some((process, tracer_of(process)?)));
     let (program, tracer) = traced.unwrap();
-    let recorder = opened(tracer);
+    let recorder = pidfd_of(tracer);
     let killer = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(milliseconds));
         let victims = match victim {

@@ -269,8 +269,8 @@ fn parent_that_waits_sees_its_child_that_asks_to_be_traced() {
                 let output = command.arg(bypass).args(["traces", how]).output().unwrap();
                 assert_eq!(String::from_utf8_lossy(&output.stdout), said, "{mechanism} {user:?}: {output:?}");
                 assert_eq!(output.status.code(), Some(7), "{mechanism} {user:?}: {output:?}");
-                // Whom nobody traces any more runs on, and gets the signal if its tracer has not waited for that; who was to
-                // be killed does not.
+                // A child that is no longer traced runs on. Only if its tracer has not waited for the stop, it gets the
+                // signal, of which it dies; and PTRACE_O_EXITKILL kills it.
                 assert_eq!(place.at("free").exists(), how == "dies", "{mechanism} {user:?}");
                 assert_eq!(lost(&place.snapshot()), [], "{mechanism} {user:?}");
             }
