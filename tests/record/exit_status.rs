@@ -18,7 +18,9 @@ fn exit_status_is_that_of_the_command() {
 fn fatal_signal_of_the_command_ends_the_recorder() {
     let place = Place::new();
     for (signal, name) in [(15, "SIGTERM"), (9, "SIGKILL"), (2, "SIGINT"), (11, "SIGSEGV")] {
-        assert_eq!(status(&place.record_with(&[], &format!("kill -{signal} $$"))), 1000 + signal);
+        // A shell that runs the tests in the background has SIGINT ignored in them.
+        let command = format!("exec env --default-signal sh -c 'kill -{signal} $$'");
+        assert_eq!(status(&place.record_with(&[], &command)), 1000 + signal);
         let snapshot = place.snapshot();
         assert_eq!(snapshot.header().exit_status, 128 + signal);
         assert_eq!(snapshot.header().exit_signal.as_deref(), Some(name));
