@@ -166,6 +166,7 @@ impl Recording {
         }
         let is_found_now = |name| !kept.contains(&name);
         misfits::warn_files_named_twice(&self.ledger, &mut self.warnings, &afters, is_found_now);
+        misfits::warn_changes_without_a_name(&self.ledger, &mut self.warnings, &afters);
         misfits::leave_out_misfits(&self.ledger, &mut self.warnings, &mut afters);
         let capture = &mut self.byte_store.capture;
         let blobs = match first_blobs {

@@ -398,6 +398,24 @@ fn what_is_written_to_an_open_file_that_a_command_renames_is_of_an_edit() {
     undo_one_by_one(&place, &changed, &[("old", "01"), ("log", "01"), ("log", "0")]);
 }
 
+#[test]
+fn what_is_written_to_an_open_file_that_only_an_unknown_name_keeps_is_a_gap() {
+    let place = Place::new();
+    place.write("log", "0");
+    fs::hard_link(place.at("log"), place.at("other")).unwrap();
+    let mut agent = Agent::start(&place, &[]);
+    agent.tell("open", "log", "");
+    agent.tell("append", "log", "1");
+    agent.tell("run", "", "rm log");
+    agent.tell("append", "log", "2");
+    agent.tell("run", "", "true; :");
+    agent.end();
+    assert_eq!(fs::read_to_string(place.at("other")).unwrap(), "012");
+    let steps = steps(&place);
+    let gaps: Vec<_> = steps.iter().filter(|step| step["incomplete"] == true).map(title).collect();
+    assert_eq!(gaps, ["edit edit +0~0-0"; 2], "{:?}", steps.iter().map(title).collect::<Vec<_>>());
+}
+
 /// The commands and edits that changed something, as they are called.
 fn changes(place: &Place) -> Vec<String> {
     titles(place).into_iter().filter(|title| !title.ends_with("+0~0-0")).collect()

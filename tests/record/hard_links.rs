@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use agent_snapshot::snapshot::State;
+use agent_snapshot::snapshot::{State, WarningKind};
 
 use crate::support::{Place, bytes, lost};
 
@@ -55,4 +55,33 @@ fn xattrs_stay_as_long_as_one_name() {
     let xattrs = |state: &State| state.present().unwrap().xattrs.clone();
     assert_eq!(xattrs(&q.after), xattrs(&q.before));
     assert_eq!(xattrs(&q.after).len(), 1);
+}
+
+/// Each command changes `f`, which has the name `other` beside it, and leaves it no name of those that the command used.
+#[test]
+fn change_that_only_an_unknown_name_keeps_is_a_gap() {
+    let commands = [
+        ("exec 3>>f; rm f; echo more >&3", true),
+        ("echo more >> f; mv new f", true),
+        ("chmod 600 f; rm f", true),
+        ("echo more >> f", false),
+        ("echo more >> f; ln f g; rm f", false),
+        ("echo more >> f; mv f g", false),
+        ("echo more >> f; rm f; stat other", false),
+        ("echo more >> f; rm f other", false),
+        ("rm f", false),
+        ("mv new f", false),
+    ];
+    for (command, is_gap) in commands {
+        for keep in ["all", "undo"] {
+            let place = Place::new();
+            place.write("f", "before\n");
+            place.write("new", "new\n");
+            fs::hard_link(place.at("f"), place.at("other")).unwrap();
+            place.record_with(&["--keep", keep], command);
+            let found = lost(&place.snapshot());
+            let expected: &[WarningKind] = if is_gap { &[WarningKind::ContentOmitted] } else { &[] };
+            assert_eq!(found, expected, "{command}, {keep}");
+        }
+    }
 }

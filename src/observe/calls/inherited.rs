@@ -12,7 +12,7 @@ use crate::observe::ledger::now_us;
 use crate::observe::mounts::ServedDevices;
 use crate::observe::recording::{Classification, Recording};
 use crate::observe::resolve::{self, view};
-use crate::snapshot::{Operation, Operations, Stat};
+use crate::snapshot::{Operation, Operations, Stat, WarningKind};
 use crate::trace::sys::{InheritedFd, Tid};
 
 /// Up to this size, the old bytes are kept of a file that the command itself has opened for appending.
@@ -29,6 +29,8 @@ pub struct InheritedFile {
     appends: bool,
     /// Whether the command itself may have opened it, before its recording began.
     is_own: bool,
+    /// Whether that path was removed, and the file has another one, which nobody knows.
+    has_unknown_name: bool,
 }
 
 /// What the command inherits.
@@ -112,20 +114,28 @@ impl InheritedFile {
         }
         let is_recorded = |stat: &FileStat| resolve::is_regular(stat) || resolve::is_directory(stat);
         let object = rustix::fs::stat(link).ok().filter(is_recorded)?;
-        let path = rustix::fs::readlink(link, Vec::new()).ok()?.into_bytes();
-        let named = fs::lstat(&path).ok()??;
-        if (object.st_dev, object.st_ino) != (named.st_dev, named.st_ino) {
-            return None;
-        }
+        let mut path = rustix::fs::readlink(link, Vec::new()).ok()?.into_bytes();
+        let named = fs::lstat(&path).ok().flatten();
+        let is_named =
+            named.is_some_and(|named| (object.st_dev, object.st_ino) == (named.st_dev, named.st_ino));
         let mode = flags & OFlags::ACCMODE;
+        let writes = mode != OFlags::RDONLY;
+        if !is_named {
+            let removed = path.strip_suffix(b" (deleted)")?.len();
+            if !writes || !resolve::is_regular(&object) || object.st_nlink == 0 {
+                return None;
+            }
+            path.truncate(removed);
+        }
         Some(InheritedFile {
             number,
             path,
-            stat: named,
+            stat: object,
             reads: mode != OFlags::WRONLY,
-            writes: mode != OFlags::RDONLY,
+            writes,
             appends: flags.contains(OFlags::APPEND),
             is_own: false,
+            has_unknown_name: !is_named,
         })
     }
 }
@@ -168,6 +178,7 @@ fn mapped_by(process: Tid, served: &ServedDevices) -> Vec<InheritedFile> {
             writes: true,
             appends: false,
             is_own: false,
+            has_unknown_name: false,
         })
     };
     mapped.filter_map(file_of).collect()
@@ -177,6 +188,16 @@ impl Recording {
     /// Records an inherited file, used by the command from the start.
     pub fn inherit(&mut self, command: Tid, file: &InheritedFile) {
         let process = self.processes.id(command);
+        if file.has_unknown_name {
+            self.warnings.lost(WarningKind::InheritedDescriptor, Some(process), || {
+                format!(
+                    "{} was removed while it was open for writing, and has another name, which is not known: what is \
+                     written there is not recorded",
+                    String::from_utf8_lossy(&file.path)
+                )
+            });
+            return;
+        }
         let classification = if file.writes {
             self.classify_for_write(file.path.clone(), Some(&file.stat))
         } else {

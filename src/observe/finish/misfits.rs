@@ -3,9 +3,9 @@
 //! A path was a file at its own first sight, and a directory when something beneath it was first seen.
 //! A restore that believed both would write through a file. So the record that was made later is left out of
 //! the manifest, with a warning. Neighbours: `examine.rs` finds what is there; `snapshot/reader/checks.rs`
-//! refuses such a manifest.
+//! refuses such a manifest. What names can't tell of a file is warned of here, too.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher as _;
 
 use hashbrown::HashTable;
@@ -39,6 +39,47 @@ pub(super) fn warn_files_named_twice(
             format!(
                 "{first} and {second} are one file, perhaps by a bind mount: the content before may be \
                  recorded for one of them only"
+            )
+        });
+    }
+}
+
+/// Files that were changed and are at no recorded name any more, though they have a hard link that the tree never named:
+/// that keeps what was written.
+pub(super) fn warn_changes_without_a_name(
+    ledger: &Ledger,
+    warnings: &mut Warnings,
+    afters: &[(NameId, After)],
+) {
+    // By device and inode: the first name that each had before, and how many of its names are not known.
+    let mut changed: HashMap<(u64, u64), (NameId, u32), foldhash::fast::RandomState> = HashMap::default();
+    for (name, _) in afters {
+        let Some(inode) = ledger.before(*name) else { continue };
+        let before = inode.before;
+        if before.is_regular() && before.nlink > 1 && (inode.written || inode.is_touched()) {
+            let (_, unknown) = changed.entry(before.identity()).or_insert((*name, before.nlink));
+            *unknown = unknown.saturating_sub(1);
+        }
+    }
+    changed.retain(|_, (_, unknown)| *unknown > 0);
+    if changed.is_empty() {
+        return;
+    }
+    for (name, after) in afters {
+        let found = match after {
+            After::NotKept => ledger.before(*name).map(|inode| inode.before),
+            after => after.stat(*name, ledger),
+        };
+        found.map(|found| changed.remove(&found.identity()));
+    }
+    let mut paths: Vec<&[u8]> = changed.values().map(|(name, _)| ledger.names.path(*name)).collect();
+    paths.sort_unstable();
+    for path in paths {
+        warnings.lost(WarningKind::ContentOmitted, None, || {
+            format!(
+                "the file that was at {} was changed, and has another name, which is not known: what it has there now is \
+                 not recorded",
+                String::from_utf8_lossy(path)
             )
         });
     }
