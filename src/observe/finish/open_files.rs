@@ -65,8 +65,13 @@ impl Found {
         // Each thread may have a table of descriptors of its own (unshare(2)).
         for thread in read_dir(process.join("task"))? {
             let thread = thread?.path();
+            let entries = match read_dir(thread.join("fd")) {
+                // A thread that has ended meanwhile has nothing open.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                entries => entries?,
+            };
             // A descriptor may be gone since.
-            for entry in read_dir(thread.join("fd"))?.flatten() {
+            for entry in entries.flatten() {
                 let Ok(info) = read_to_string(thread.join("fdinfo").join(entry.file_name())) else {
                     continue;
                 };
@@ -116,6 +121,7 @@ fn is_writable(info: &str) -> bool {
 mod tests {
     use std::fs::OpenOptions;
     use std::os::unix::fs::MetadataExt as _;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
 
@@ -143,6 +149,23 @@ mod tests {
             files.may_contain(b"/", (metadata.dev(), metadata.ino()))
         });
         assert_eq!(found, [false, true, true, true]);
+    }
+
+    #[test]
+    fn threads_that_end_meanwhile_have_nothing_open() {
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    std::thread::scope(|scope| drop(scope.spawn(|| {})));
+                }
+            });
+            let this = Tid(std::process::id().cast_signed());
+            let all_known =
+                (0..500).all(|_| matches!(OpenFiles::of([this].into_iter()), OpenFiles::Known(_)));
+            done.store(true, Ordering::Relaxed);
+            assert!(all_known);
+        });
     }
 
     #[test]
