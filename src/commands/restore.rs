@@ -227,6 +227,8 @@ pub struct UndoForm<'a> {
     pub recordings: &'a [&'a str],
     /// How it is taken back, if not by the rescue.
     pub way_back: Option<String>,
+    /// Whether what they changed is left as before or after them.
+    pub state: Side,
 }
 
 /// Puts a state back in place and reports what came of it.
@@ -475,7 +477,10 @@ fn print(
     }
     report_merged(outcome, dry_run, console);
     let state = match form.at {
-        None => format!("the state {} the command", request.wanted.name()),
+        None => {
+            let side = form.undo.as_ref().map_or(request.wanted, |undo| undo.state);
+            format!("the state {} the command", side.name())
+        }
         Some(time) => format!("the state of {}", time.strftime("%Y-%m-%d %H:%M:%S UTC")),
     };
     match (outcome.changes.len(), dry_run) {

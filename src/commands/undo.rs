@@ -487,7 +487,8 @@ impl Recordings {
         let command = command_of("undo", snapshot, &ids, selection, options)?;
         let put = Put { selection, command: &command, ..put };
         let way_back = Some("redo with: agent-snapshot redo".to_owned());
-        let outcome = put.back(UndoForm { recordings: &ids, way_back }, options, console)?;
+        let outcome =
+            put.back(UndoForm { recordings: &ids, way_back, state: Side::Before }, options, console)?;
         if is_hindered(&outcome) {
             let named = name_later(snapshot, later(), &self.library, &options.access, console);
             if named && !selection.is_explicit() {
@@ -547,7 +548,8 @@ impl Recordings {
             [id] if undone.is_whole => Some(format!("undo with: agent-snapshot undo {id}")),
             _ => None,
         };
-        let outcome = put.back(UndoForm { recordings: &ids, way_back }, options, console)?;
+        let outcome =
+            put.back(UndoForm { recordings: &ids, way_back, state: Side::After }, options, console)?;
         if is_hindered(&outcome) {
             let is_later = |entry: &&Entry| entry.changes.any() && entry.time > undone.at;
             let later = self.entries.iter().filter(is_later);

@@ -193,10 +193,12 @@ fn broken_chain_is_a_conflict_that_names_who_broke_it() {
     let refused = verb(&place, &["undo", "-n", "4"]).expect(1);
     assert!(refused.stderr.contains("temporary: between"), "{refused:?}");
     assert!(refused.stderr.contains("it was changed by something that is not in the library"), "{refused:?}");
-    verb(&place, &["undo", "-n", "4", "--force"]).expect(0);
+    let undone = verb(&place, &["undo", "-n", "4", "--force"]).expect(0);
+    assert!(undone.stdout.contains(" put back to the state before the command\n"), "{undone:?}");
     assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "0");
     assert!(!place.at("g").exists() && !place.at("temporary").exists());
-    verb(&place, &["redo"]).expect(0);
+    let redone = verb(&place, &["redo"]).expect(0);
+    assert!(redone.stdout.contains(" put back to the state after the command\n"), "{redone:?}");
     assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "3\n");
     // What came last by hand is overwritten by force alone, and then kept.
     place.write("f", "by hand");
