@@ -1,10 +1,11 @@
 //! Files with several names.
 
 use std::fs;
+use std::process::Command;
 
 use agent_snapshot::snapshot::{State, WarningKind};
 
-use crate::support::{Place, bytes, lost};
+use crate::support::{BINARY, Place, bytes, lost, needs_root};
 
 #[test]
 fn content_overwritten_through_a_new_name_is_kept_for_the_old_one() {
@@ -83,5 +84,24 @@ fn change_that_only_an_unknown_name_keeps_is_a_gap() {
             let expected: &[WarningKind] = if is_gap { &[WarningKind::ContentOmitted] } else { &[] };
             assert_eq!(found, expected, "{command}, {keep}");
         }
+    }
+}
+
+/// An overlay copies a file of its lower layer alone, whatever other names that has.
+#[test]
+fn change_of_a_file_that_an_overlay_copies_is_no_gap() {
+    if !needs_root("an overlay") {
+        return;
+    }
+    for change in ["echo more >> f", "echo more >> f; rm f", "chmod 600 f", "chmod 600 f; rm f"] {
+        let place = Place::new();
+        place.prepare("mkdir low up internal m; echo before > low/f; ln low/f low/other");
+        let script = "mount -t overlay x -o lowerdir=low,upperdir=up,workdir=internal m; cd m; exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-euc", script, "sh", BINARY, "--snapshot-dir"]).arg(&place.out);
+        place.isolate(&mut command);
+        let output = command.args(["sh", "-c", change]).current_dir(&place.work).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(lost(&place.snapshot()), [], "{change}");
     }
 }

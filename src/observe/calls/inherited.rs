@@ -29,7 +29,7 @@ pub struct InheritedFile {
     appends: bool,
     /// Whether the command itself may have opened it, before its recording began.
     is_own: bool,
-    /// Whether that path was removed, and the file has another one, which nobody knows.
+    /// Whether that path was removed, while another hard link remains, whose path is not known.
     has_unknown_name: bool,
 }
 
@@ -191,8 +191,8 @@ impl Recording {
         if file.has_unknown_name {
             self.warnings.lost(WarningKind::InheritedDescriptor, Some(process), || {
                 format!(
-                    "{} was removed while it was open for writing, and has another name, which is not known: what is \
-                     written there is not recorded",
+                    "{} was removed while it was open for writing, and another hard link of it remains: what is written to \
+                     it from now on is not recorded",
                     String::from_utf8_lossy(&file.path)
                 )
             });

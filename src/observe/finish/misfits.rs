@@ -3,7 +3,7 @@
 //! A path was a file at its own first sight, and a directory when something beneath it was first seen.
 //! A restore that believed both would write through a file. So the record that was made later is left out of
 //! the manifest, with a warning. Neighbours: `examine.rs` finds what is there; `snapshot/reader/checks.rs`
-//! refuses such a manifest. What names can't tell of a file is warned of here, too.
+//! refuses such a manifest. Changes that no record shows are warned of here, too.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher as _;
@@ -44,8 +44,8 @@ pub(super) fn warn_files_named_twice(
     }
 }
 
-/// Files that were changed and are at no recorded name any more, though they have a hard link that the tree never named:
-/// that keeps what was written.
+/// Warns of files that were changed and that no recorded name leads to any more, while a hard link that the tree never used
+/// still does.
 pub(super) fn warn_changes_without_a_name(
     ledger: &Ledger,
     warnings: &mut Warnings,
@@ -56,7 +56,9 @@ pub(super) fn warn_changes_without_a_name(
     for (name, _) in afters {
         let Some(inode) = ledger.before(*name) else { continue };
         let before = inode.before;
-        if before.is_regular() && before.nlink > 1 && (inode.written || inode.is_touched()) {
+        // What an overlay has copied has no other names: those keep the file that was copied.
+        let has_more_names = before.is_regular() && before.nlink > 1 && !inode.is_copied();
+        if has_more_names && (inode.written || inode.is_touched()) {
             let (_, unknown) = changed.entry(before.identity()).or_insert((*name, before.nlink));
             *unknown = unknown.saturating_sub(1);
         }
@@ -77,8 +79,8 @@ pub(super) fn warn_changes_without_a_name(
     for path in paths {
         warnings.lost(WarningKind::ContentOmitted, None, || {
             format!(
-                "the file that was at {} was changed, and has another name, which is not known: what it has there now is \
-                 not recorded",
+                "the file that was at {} was changed, and then lost that name: its state at another hard link, which the \
+                 command never used, is not recorded",
                 String::from_utf8_lossy(path)
             )
         });

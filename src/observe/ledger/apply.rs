@@ -152,9 +152,8 @@ impl Ledger {
         let Some(now) = fs::lstat(path).ok().flatten() else { return };
         let inode = self.inodes.get_mut(id);
         // Each copy in an overlay's upper layer has a time of its own.
-        let is_copied = inode.extra.as_ref().is_some_and(|extra| !extra.copies.is_empty());
         let now = Stat::from(&now);
-        if !is_copied && now.identity() == inode.before.identity() {
+        if !inode.is_copied() && now.identity() == inode.before.identity() {
             inode.extra_mut().set_mtime = now.modified();
             inode.modified = Modified::Set;
         }

@@ -124,6 +124,11 @@ impl Inode {
         }
     }
 
+    /// Whether an overlay has copied it to its upper layer.
+    pub fn is_copied(&self) -> bool {
+        self.extra.as_ref().is_some_and(|extra| !extra.copies.is_empty())
+    }
+
     /// Whether its times or other metadata may have been changed in place.
     pub fn is_touched(&self) -> bool {
         self.modified != Modified::Before
