@@ -227,7 +227,7 @@ pub struct UndoForm<'a> {
     pub recordings: &'a [&'a str],
     /// How it is taken back, if not by the rescue.
     pub way_back: Option<String>,
-    /// Whether what they changed is left as before or after them.
+    /// The side of the recordings whose state is put back.
     pub state: Side,
 }
 
@@ -439,6 +439,15 @@ fn print_diff(
     Ok(())
 }
 
+/// How many paths were put back to this state, or would be, or are at it already.
+pub fn summary(outcome: &RestoreOutcome, is_plan: bool, state: &str) -> String {
+    match outcome.changes.len() {
+        0 => format!("{} at {state} already", number_of_paths(outcome.at_wanted)),
+        count if is_plan => format!("{} would be put back to {state}", number_of_paths(count)),
+        count => format!("{} put back to {state}", number_of_paths(count)),
+    }
+}
+
 fn print(
     outcome: &RestoreOutcome,
     request: &RestoreRequest,
@@ -483,13 +492,8 @@ fn print(
         }
         Some(time) => format!("the state of {}", time.strftime("%Y-%m-%d %H:%M:%S UTC")),
     };
-    match (outcome.changes.len(), dry_run) {
-        (0, _) => {
-            writeln!(console, "nothing to do: {} at {state} already", number_of_paths(outcome.at_wanted))?
-        }
-        (count, true) => writeln!(console, "{} would be put back to {state}", number_of_paths(count))?,
-        (count, false) => writeln!(console, "{} put back to {state}", number_of_paths(count))?,
-    }
+    let nothing = if outcome.changes.is_empty() { "nothing to do: " } else { "" };
+    writeln!(console, "{nothing}{}", summary(outcome, dry_run, &state))?;
     // One that only marks has nothing.
     let rescues = if outcome.changes.is_empty() { &[] } else { outcome.rescues.as_slice() };
     for rescue in rescues {

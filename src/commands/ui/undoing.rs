@@ -2,7 +2,7 @@
 
 use super::super::log::command_line;
 use super::super::out::{Collected, Console};
-use super::super::paths::number_of_paths;
+use super::super::restore::summary;
 use super::super::undo::{Performed, redo, undo};
 use super::detail::{Line, LineKind};
 use crate::cli::{Redo, RestoreExtent, SessionAccess, Undo, UndoOptions};
@@ -111,11 +111,7 @@ fn report(request: &UndoRequest, performed: Option<&Performed>, messages: &[Stri
     let Some(Performed { outcome, .. }) = performed else { return UndoReport { lines: said, ..report } };
     let side = if request.is_redo { "after" } else { "before" };
     let state = format!("the state {side} the command");
-    report.summary = match outcome.changes.len() {
-        0 => format!("{} at {state} already", number_of_paths(outcome.at_wanted)),
-        count if request.is_plan() => format!("{} would be put back to {state}", number_of_paths(count)),
-        count => format!("{} put back to {state}", number_of_paths(count)),
-    };
+    report.summary = summary(outcome, request.is_plan(), &state);
     report.has_conflicts = !outcome.conflicts.is_empty();
     report.can_be_done = request.is_plan() && !outcome.is_refused;
     report.digest.clone_from(&outcome.digest);
