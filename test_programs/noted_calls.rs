@@ -12,12 +12,13 @@ use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use libc::*;
 use scenario::{fork, line, said, wait_with};
 
-/// More than it takes, also where what notes them is full from time to time; `NOTED_CALLS=N` for where that takes too long.
+/// How often a call is made: often enough that it is noted, and that the notes fill up from time to time. `NOTED_CALLS=N`
+/// makes fewer, for slow machines.
 fn many() -> usize {
     std::env::var("NOTED_CALLS").map_or(2_000, |calls| calls.parse().unwrap())
 }
 
-/// How many signals a program is interrupted by.
+/// How many signals interrupt the program.
 const ENOUGH: u32 = 300;
 
 static HEARD: AtomicU32 = AtomicU32::new(0);
@@ -74,7 +75,7 @@ extern "C" fn call_again(_: c_int) {
     if found != 0 || file < 0 || c!(close(file)) != 0 {
         scenario::end(1);
     }
-    // Where a call takes longer than the timer does, nothing else would be done any more.
+    // If the calls take longer than the interval, the handler would run for ever.
     if HEARD.fetch_add(1, SeqCst) + 1 == ENOUGH {
         set_timer(0);
     }

@@ -18,7 +18,7 @@ fn exit_status_is_that_of_the_command() {
 fn fatal_signal_of_the_command_ends_the_recorder() {
     let place = Place::new();
     for (signal, name) in [(15, "SIGTERM"), (9, "SIGKILL"), (2, "SIGINT"), (11, "SIGSEGV")] {
-        // A shell that runs the tests in the background has SIGINT ignored in them.
+        // A script that starts the tests in the background has them ignore SIGINT.
         let command = format!("exec env --default-signal sh -c 'kill -{signal} $$'");
         assert_eq!(status(&place.record_with(&[], &command)), 1000 + signal);
         let snapshot = place.snapshot();

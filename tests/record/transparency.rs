@@ -105,7 +105,7 @@ fn compare_launch(script: &str) {
             // The environment is shown.
             output.replace(&record, "").replace(place.base().to_str().unwrap(), "BASE")
         };
-        // Before Linux 5.18, the I/O priority tells whether the process has read from the disk.
+        // Warms the page cache: before Linux 5.18, the I/O priority tells whether the process has read from the disk.
         for recorded in [false, true] {
             run(recorded);
         }
