@@ -54,8 +54,13 @@ pub(super) fn warn_changes_without_a_name(
     // By device and inode: the first name that each had before, and how many of its names are not known.
     let mut changed: HashMap<(u64, u64), (NameId, u32), foldhash::fast::RandomState> = HashMap::default();
     for (name, _) in afters {
-        let Some(inode) = ledger.before(*name) else { continue };
+        let Some(id) = ledger.names.get(*name).before else { continue };
+        let inode = ledger.inodes.get(id);
         let before = inode.before;
+        // With its last name the inode itself has gone, and its number was forgotten.
+        if ledger.inodes.find(before.identity()) != Some(id) {
+            continue;
+        }
         // What an overlay has copied has no other names: those keep the file that was copied.
         let has_more_names = before.is_regular() && before.nlink > 1 && !inode.is_copied();
         if has_more_names && (inode.written || inode.is_touched()) {
