@@ -9,7 +9,7 @@ mod overlay;
 mod random;
 mod strace;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -257,4 +257,34 @@ pub fn gaps(snapshot: &Snapshot) -> Vec<String> {
         gaps.push(format!("complete is {} with {} gaps", header.complete, gaps.len()));
     }
     gaps
+}
+
+/// What the warning says of a file that is only at a name which the recording never saw.
+const UNKNOWN_NAME: &str = "its state at another hard link, which the command never used, is not recorded";
+
+/// The gaps that the recording of a random program should not have, or lacks. It has to have one where a file was changed
+/// whose recorded names are all gone, and which is still at one that the recording never saw; and only where there is
+/// such a file.
+pub fn wrong_gaps(before: &Tree, after: &Tree, snapshot: &Snapshot) -> Vec<String> {
+    let recorded: BTreeSet<&[u8]> = snapshot.files().iter().map(|record| record.path.as_slice()).collect();
+    let is_recorded = |path: &Vec<u8>| recorded.contains(path.as_slice());
+    let has_recorded_name = |tree: &Tree, file: (u64, u64)| {
+        tree.iter().any(|(path, entry)| entry.inode() == file && is_recorded(path))
+    };
+    let left = after.iter().filter(|(path, entry)| {
+        let file = entry.inode();
+        let is_same = before.get(*path).is_some_and(|first| first.content.is_some() && first.inode() == file);
+        is_same && !is_recorded(path) && has_recorded_name(before, file) && !has_recorded_name(after, file)
+    });
+    let left: Vec<&Vec<u8>> = left.map(|(path, _)| path).collect();
+    let changed = left.iter().find(|path| {
+        let (first, last) = (&before[**path], &after[**path]);
+        first.content != last.content || first.present.mode != last.present.mode
+    });
+    let (known, mut wrong): (Vec<_>, Vec<_>) =
+        gaps(snapshot).into_iter().partition(|gap| !left.is_empty() && gap.contains(UNKNOWN_NAME));
+    if let (Some(path), true) = (changed, known.is_empty()) {
+        wrong.push(format!("{}: has changed without a record or a gap", path.escape_ascii()));
+    }
+    wrong
 }

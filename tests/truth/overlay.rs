@@ -16,7 +16,7 @@ use std::process::Command;
 use agent_snapshot::snapshot::{FileRecord, Operations, Snapshot, State};
 
 use super::cases::{CASES, Case, isolate, possible, prepare};
-use super::{Inodes, compare_inodes, gaps};
+use super::{Inodes, compare_inodes, gaps, wrong_gaps};
 use crate::support::{Namespace, Place, Tree, lines, needs_root, program, scan, shown, unshare_mounts};
 
 /// How an overlay is made.
@@ -256,7 +256,7 @@ fn check_random(program: &Path, seed: u64, layers: Layers) -> Result<Vec<String>
     let mut wrong = match Snapshot::open(&place.out) {
         Ok(snapshot) => {
             let wrong = compare_inodes(&place.work, &before, &after, &snapshot, layers.inodes());
-            [wrong, gaps(&snapshot)].concat()
+            [wrong, wrong_gaps(&before, &after, &snapshot)].concat()
         }
         Err(error) => vec![error.to_string()],
     };

@@ -5,7 +5,7 @@
 
 use std::env;
 
-use super::{compare, gaps};
+use super::{compare, wrong_gaps};
 use crate::support::{MECHANISMS, Namespace, Place, User, lines, program, scan, shown};
 
 /// By each mechanism, in the namespace of the recorder.
@@ -37,7 +37,7 @@ fn check(seed: u64, user: User, mechanism: &str, namespace: Namespace) -> Result
     }
     let snapshot = place.snapshot_in(namespace).map_err(failed)?;
     let mut wrong = compare(&place.work, &before, &after, &snapshot);
-    wrong.extend(gaps(&snapshot));
+    wrong.extend(wrong_gaps(&before, &after, &snapshot));
     if wrong.is_empty() { Ok(()) } else { Err(failed(lines(&wrong))) }
 }
 
