@@ -7,11 +7,13 @@
 use std::collections::HashSet;
 use std::fs::{read, read_dir, read_to_string};
 use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 
 use crate::observe::resolve::view;
+use crate::trace::proc_status::ProcStatus;
 use crate::trace::sys::Tid;
 
 /// The files that some processes may change.
@@ -62,31 +64,36 @@ impl OpenFiles {
 
 impl Found {
     fn add(&mut self, process: &Path) -> io::Result<()> {
+        let mut has_mappings = false;
         // Each thread may have a table of descriptors of its own (unshare(2)).
         for thread in read_dir(process.join("task"))? {
             let thread = thread?.path();
-            let entries = match read_dir(thread.join("fd")) {
-                // A thread that has ended meanwhile has nothing open.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                entries => entries?,
-            };
-            // A descriptor may be gone since.
-            for entry in entries.flatten() {
-                let Ok(info) = read_to_string(thread.join("fdinfo").join(entry.file_name())) else {
-                    continue;
-                };
-                if !is_writable(&info) {
-                    continue;
-                }
-                let flags = AtFlags::STATX_DONT_SYNC;
-                let Ok(file) = statx(CWD, entry.path(), flags, StatxFlags::INO) else { continue };
-                self.identities.insert((makedev(file.stx_dev_major, file.stx_dev_minor), file.stx_ino));
+            match self.add_thread(&thread, !has_mappings) {
+                Ok(mapped) => has_mappings |= mapped,
+                Err(_) if is_ending(&thread) => {}
+                Err(error) => return Err(error),
             }
         }
-        for line in read(process.join("maps"))?.split(|byte| *byte == b'\n') {
-            self.add_mapping(line);
-        }
         Ok(())
+    }
+
+    /// Adds what a thread has open, and what its process has mapped, if that is wanted; whether it was told that.
+    fn add_thread(&mut self, thread: &Path, wants_mappings: bool) -> io::Result<bool> {
+        // A descriptor may be gone since.
+        for entry in read_dir(thread.join("fd"))?.flatten() {
+            let Ok(info) = read_to_string(thread.join("fdinfo").join(entry.file_name())) else {
+                continue;
+            };
+            if !is_writable(&info) {
+                continue;
+            }
+            let flags = AtFlags::STATX_DONT_SYNC;
+            let Ok(file) = statx(CWD, entry.path(), flags, StatxFlags::INO) else { continue };
+            self.identities.insert((makedev(file.stx_dev_major, file.stx_dev_minor), file.stx_ino));
+        }
+        let mappings = if wants_mappings { read(thread.join("maps"))? } else { Vec::new() };
+        mappings.split(|byte| *byte == b'\n').for_each(|line| self.add_mapping(line));
+        Ok(!mappings.is_empty())
     }
 
     /// Adds the file of a mapping, "address perms offset dev inode path" (proc_pid_maps(5)), if it is shared.
@@ -110,6 +117,12 @@ impl Found {
             self.mapped.insert(line[path..].to_vec());
         }
     }
+}
+
+/// Whether a thread has left its memory, or is gone: it changes nothing any more, and its files in /proc are root's.
+fn is_ending(thread: &Path) -> bool {
+    let status = ProcStatus::read(thread.join("status").as_os_str().as_bytes());
+    status.is_none_or(|status| status.line("VmSize:").is_none())
 }
 
 /// Whether the flags of a descriptor, as proc_pid_fdinfo(5) shows them, allow writing.
