@@ -554,13 +554,21 @@ pub fn report_objections(outcome: &RestoreOutcome, dry_run: bool, console: &mut 
     if outcome.has_blocking_conflicts {
         let (of_git, of_files): (Vec<_>, Vec<_>) =
             outcome.conflicts.iter().cloned().partition(|(path, _)| outcome.git_conflicts.contains(path));
+        let is_hard = |(path, _): &(Vec<u8>, String)| outcome.hard_conflicts.contains(path);
+        let (occupied, of_files): (Vec<_>, Vec<_>) = of_files.into_iter().partition(is_hard);
+        if !occupied.is_empty() {
+            console.say(format_args!(
+                "{start}: something else was in the place of these directories (move away what they hold, or --skip-conflicts \
+                 leaves them):{}",
+                lines(&occupied)
+            ));
+        }
         if !of_files.is_empty() {
             console.say(format_args!(
                 "{start}: these paths have changed since (--merge merges text, --force overwrites them, --skip-conflicts leaves them):{}",
                 lines(&of_files)
             ));
         }
-        let is_hard = |(path, _): &(Vec<u8>, String)| outcome.hard_conflicts.contains(path);
         let why = match of_git.iter().all(is_hard) {
             true => "Git's state can't be put back (--no-git leaves it)",
             false => "Git's state has changed since (--force-git overwrites it, --no-git leaves it)",

@@ -139,14 +139,19 @@ pub fn outcome(
             .iter()
             .map(|step| (path(step.record), change(step.record, &step.action)))
             .collect(),
-        conflicts: conflicts(input, plan.conflicts.iter().copied(), since),
+        conflicts: conflicts(input, plan, plan.conflicts.iter().copied(), since),
         git_conflicts: plan
             .conflicts
             .iter()
             .filter(|index| input.files[**index].is_git_state)
             .map(|index| path(*index))
             .collect(),
-        hard_conflicts: input.hard_conflicts.keys().cloned().collect(),
+        hard_conflicts: input
+            .hard_conflicts
+            .keys()
+            .cloned()
+            .chain(plan.occupied.keys().copied().map(path))
+            .collect(),
         has_blocking_conflicts: plan.has_blocking_conflicts(input),
         obstacles: plan.obstacles.clone(),
         unavailable,
@@ -205,11 +210,15 @@ fn not_linked(input: &PlanInput, plan: &RestorePlan) -> Vec<Vec<u8>> {
 /// The paths of the records `indices`, which are conflicts, each with what has happened to it or who changed it.
 pub fn conflicts(
     input: &PlanInput,
+    plan: &RestorePlan,
     indices: impl Iterator<Item = usize>,
     since: &Since,
 ) -> Vec<(Vec<u8>, String)> {
     let reason = |index: usize| {
         let path = &input.files[index].path;
+        if let Some(why) = plan.occupied.get(&index) {
+            return (path.clone(), why.to_string());
+        }
         let found = input.inspections.get(&index).and_then(|inspection| inspection.as_ref().ok());
         let why = input.hard_conflicts.get(path).or(input.known_conflicts.get(path)).cloned();
         let note = || found.and_then(|inspection| inspection.note.clone());

@@ -186,6 +186,8 @@ pub struct RestorePlan {
     pub steps: Vec<Step>,
     /// Targets in neither of their recorded states, by the index of their records.
     pub conflicts: Vec<usize>,
+    /// Those of the conflicts that are directories in the place of something else, and why they stay.
+    pub occupied: BTreeMap<usize, LeftReason>,
     /// Paths that can't be put back.
     pub obstacles: Vec<(Vec<u8>, Obstacle)>,
     /// Targets that are left as they are.
@@ -441,7 +443,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Keeps each directory that would be removed and has entries that the snapshot does not know.
+    /// Keeps each directory that would be removed and has entries that the snapshot does not know. Where something else is to
+    /// take its place, that is a conflict.
     fn keep_unknown_entries(&mut self) {
         let mut removed: HashSet<Vec<u8>> = HashSet::new();
         let indices: Vec<usize> = self.steps.keys().rev().copied().collect();
@@ -469,9 +472,14 @@ impl<'a> Planner<'a> {
                     .collect();
                 if !unknown.is_empty() {
                     self.steps.remove(&index);
-                    // Where no ref is to take its place, it is in nobody's way.
-                    if !goes || !self.record(index).is_git_state || !git::is_namespace(&path) {
-                        self.plan.left.push((path, LeftReason::Entries(unknown)));
+                    let why = LeftReason::Entries(unknown);
+                    let is_git_state = self.record(index).is_git_state;
+                    if !goes && !is_git_state && !self.input.force {
+                        self.plan.conflicts.push(index);
+                        self.plan.occupied.insert(index, why);
+                    } else if !goes || !is_git_state || !git::is_namespace(&path) {
+                        // Where no ref is to take its place, it is in nobody's way.
+                        self.plan.left.push((path, why));
                     }
                     continue;
                 }
@@ -481,6 +489,7 @@ impl<'a> Planner<'a> {
             }
         }
         self.plan.left.sort_by(|one, other| one.0.cmp(&other.0));
+        self.plan.conflicts.sort_unstable();
     }
 }
 

@@ -374,12 +374,12 @@ fn decide(
         let in_order = plan.conflicts.iter().copied().filter(|index| skipped.contains(index));
         let (of_git, of_files): (Vec<_>, Vec<_>) =
             in_order.partition(|index: &usize| files[*index].is_git_state);
-        let conflicts_of_git = conflicts(&input, of_git.into_iter(), common.since);
+        let conflicts_of_git = conflicts(&input, &plan, of_git.into_iter(), common.since);
         let unrestorable = git::unrestorable(&input, &plan, &conflicts_of_git);
         if skipped.is_empty() && unrestorable.is_empty() {
             return Decision { targets, plan, left };
         }
-        let of_files = conflicts(&input, of_files.into_iter(), common.since);
+        let of_files = conflicts(&input, &plan, of_files.into_iter(), common.since);
         left.extend(of_files.into_iter().map(|(path, why)| (path, LeftReason::Conflict(why))));
         // What is left out is as if it had not been chosen.
         let is_unrestorable = |record: &FileRecord| {

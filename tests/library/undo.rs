@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use super::{library, log, newest, run, verb};
+use super::{library, log, newest, read, run, verb};
 use nix::sys::signal::{Signal, kill};
 
 use crate::support::{Place, Run, User, assert_same, describe, scan, trace_program, wait, works};
@@ -630,4 +630,28 @@ fn empty_path_is_no_path() {
         assert_eq!(refused.stderr.lines().count(), 1, "{refused:?}");
         assert_eq!(super::read(&place, "k").as_deref(), Some("new\n"), "{words:?}");
     }
+}
+
+#[test]
+fn file_whose_place_a_directory_keeps_is_not_undone() {
+    let place = Place::new();
+    place.write("t", "precious");
+    run(&place, &[], "rm t; mkdir t; echo 2 > t/made; echo 3 > z");
+    place.write("t/mine", "mine");
+    let refused = verb(&place, &["undo"]).expect(1);
+    let why = format!("{}: it holds mine that the snapshot does not know", place.at("t").display());
+    assert!(refused.stderr.contains("something else was in the place of these directories"), "{refused:#?}");
+    assert!(refused.stderr.contains(&why), "{refused:#?}");
+    assert!(place.at("t/made").exists() && place.at("z").exists());
+    for skipping in ["--skip-conflicts", "--force"] {
+        let undone = verb(&place, &["undo", skipping]).expect(1);
+        assert!(undone.stdout.contains(&why), "{undone:#?}");
+        assert!(verb(&place, &["log"]).stdout.contains("(partly undone)"));
+        assert_eq!(read(&place, "t/mine").as_deref(), Some("mine"));
+        assert!(!place.at("z").exists());
+    }
+    fs::remove_file(place.at("t/mine")).unwrap();
+    verb(&place, &["undo"]).expect(0);
+    assert_eq!(read(&place, "t").as_deref(), Some("precious"));
+    assert!(verb(&place, &["log"]).stdout.contains("(undone)"));
 }
