@@ -212,6 +212,11 @@ impl Mounts {
         self.moved || self.pending.iter().any(|pending| pending.namespace == self.own_namespace)
     }
 
+    /// Notes that names may mean something else from now on: the tree uses a mount that is not at its path here.
+    pub fn note_moved(&mut self) {
+        self.moved = true;
+    }
+
     /// Notes that a call begins which mounts something at `point`, or unmounts it, in our own namespace unless
     /// its thread has another view.
     pub fn begins(&mut self, point: &[u8], view: Option<&View>) -> PendingMountPoint {
@@ -587,7 +592,16 @@ impl ObjectId {
 
     /// The same from a directory (statx(2), Linux 5.8).
     pub fn at(directory: BorrowedFd<'_>, path: &[u8]) -> Option<ObjectId> {
-        let flags = AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+        ObjectId::found(directory, path, AtFlags::empty())
+    }
+
+    /// What has a name, if that is a symlink, too.
+    pub fn named(path: &[u8]) -> Option<ObjectId> {
+        ObjectId::found(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    fn found(directory: BorrowedFd<'_>, path: &[u8], flags: AtFlags) -> Option<ObjectId> {
+        let flags = flags | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
         let found = rustix::fs::statx(directory, path, flags, StatxFlags::INO | StatxFlags::MNT_ID).ok()?;
         let has_mount = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID);
         let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);

@@ -138,7 +138,8 @@ impl Recording {
     /// Resolves what an access names, from the caller's own point of view.
     pub fn locate(&mut self, caller: Caller, access: &Access) -> Result<Resolved, Unseen> {
         let Some(view) = self.view_of(caller) else {
-            return view::locate(&mut self.resolver, caller, access);
+            let located = view::locate(&mut self.resolver, caller, access);
+            return if self.leads_to_other_mount(&located) { self.locate(caller, access) } else { located };
         };
         let resolved = view::locate_among(&mut self.resolver, &self.mounts, &view, caller, access)?;
         self.unless_hidden(resolved)
@@ -152,15 +153,33 @@ impl Recording {
         place: &LookupPlace<'_>,
         follow: bool,
     ) -> Result<Resolved, Unseen> {
-        let resolver = &mut self.resolver;
-        match (view, place.base.as_deref()) {
-            (None, base) => view::locate_from(resolver, caller, base.unwrap_or(b"/"), place.path, follow),
-            (Some(view), base) => {
-                let names = (&self.mounts, view);
-                let resolved = view::locate_from_in_view(resolver, names, caller, base, place.path, follow)?;
-                self.unless_hidden(resolved)
+        let base = place.base.as_deref();
+        let Some(view) = view else {
+            let located =
+                view::locate_from(&mut self.resolver, caller, base.unwrap_or(b"/"), place.path, follow);
+            if !self.leads_to_other_mount(&located) {
+                return located;
             }
+            let view = self.view_of(caller);
+            return if view.is_some() {
+                self.locate_from(caller, view.as_deref(), place, follow)
+            } else {
+                located
+            };
+        };
+        let names = (&self.mounts, view);
+        let resolved =
+            view::locate_from_in_view(&mut self.resolver, names, caller, base, place.path, follow)?;
+        self.unless_hidden(resolved)
+    }
+
+    /// Whether what a path leads to can be found only from where its thread sees names, which is looked at from now on.
+    fn leads_to_other_mount(&mut self, located: &Result<Resolved, Unseen>) -> bool {
+        let is_on_other_mount = matches!(located, Err(Unseen::Unresolved(Unresolved::OnOtherMount(_))));
+        if is_on_other_mount {
+            self.mounts.note_moved();
         }
+        is_on_other_mount
     }
 
     /// A place, unless it is on a private mount that hides what has a record of that name.
@@ -222,7 +241,7 @@ impl Recording {
     /// Records what is known of a path that could not be resolved.
     pub fn unseen(&mut self, process: ProcessId, unseen: Unseen) {
         match unseen {
-            Unseen::InForeignMountNamespace(path) => {
+            Unseen::InForeignMountNamespace(path) | Unseen::Unresolved(Unresolved::OnOtherMount(path)) => {
                 self.warnings.lost(WarningKind::MountNamespace, Some(process), || {
                     format!(
                         "{} is in another root or mount namespace and can't be named in the recorder's",

@@ -128,6 +128,8 @@ pub enum Unresolved {
     TooDeep,
     /// The kernel does not tell us where the path starts.
     UnknownStart,
+    /// A magic link on the way stands for what is on another mount than what has this name of its here.
+    OnOtherMount(Vec<u8>),
     /// It leads to a filesystem that the tree serves itself, which must not be accessed while a tracee is
     /// stopped. As much of its name as is known.
     Served(Vec<u8>),
@@ -151,6 +153,7 @@ impl Unresolved {
             | Unresolved::Private(..)
             | Unresolved::TooDeep
             | Unresolved::UnknownStart
+            | Unresolved::OnOtherMount(_)
             | Unresolved::Served(_) => Vec::new(),
         }
     }
@@ -460,8 +463,16 @@ impl<'a> Walk<'a> {
                     return Err(Unresolved::Loop(self.crossed_by_name()?));
                 }
                 if let Some(object) = self.object_of_other_mounts(&real, &stat) {
+                    let link = self.outside(&real);
                     self.crossed.push(Crossed { path: real, stat });
-                    return self.run_from_object(object?, todo, follow);
+                    todo.reverse();
+                    let rest = todo.join(&b'/');
+                    let is_serving = self.resolver.is_serving();
+                    let found = self.run_from_object(object?, &rest, follow)?;
+                    return match is_serving || rest.is_empty() || is_reached(&found, &link, &rest, follow) {
+                        true => Ok(found),
+                        false => Err(Unresolved::Unnamed(found.path)),
+                    };
                 }
                 let target = self.read_symlink(&real, &stat);
                 if let (Err(Unresolved::Nameless), Some((mounts, _))) = (&target, self.names.mounts) {
@@ -474,7 +485,9 @@ impl<'a> Walk<'a> {
                     let found = found.ok_or(Unresolved::Nameless)?;
                     let directory = fs::lstat(&found).ok().flatten().ok_or(Unresolved::Nameless)?;
                     self.crossed.push(Crossed { path: real, stat });
-                    return self.run_from_object(Resolved::object(found, directory), todo, follow);
+                    todo.reverse();
+                    let rest = todo.join(&b'/');
+                    return self.run_from_object(Resolved::object(found, directory), &rest, follow);
                 }
                 let target = match target {
                     Err(Unresolved::Nameless) if self.names.prefix.is_empty() => {
@@ -512,18 +525,17 @@ impl<'a> Walk<'a> {
     fn run_from_object(
         mut self,
         object: Resolved,
-        mut todo: Vec<Vec<u8>>,
+        rest: &[u8],
         follow: bool,
     ) -> Result<Resolved, Unresolved> {
         let mut crossed = self.crossed_by_name()?;
-        if todo.is_empty() {
+        if rest.is_empty() {
             return Ok(Resolved { crossed, ..object });
         }
-        todo.reverse();
         let Viewpoint { process, thread, .. } = *self.names;
         let ours = Viewpoint { prefix: Vec::new(), root: Vec::new(), mounts: None, process, thread };
         let walk = Walk::new(self.resolver, &ours, false);
-        let mut found = walk.run(&object.path, &todo.join(&b'/'), follow)?;
+        let mut found = walk.run(&object.path, rest, follow)?;
         crossed.append(&mut found.crossed);
         Ok(Resolved { crossed, ..found })
     }
@@ -611,7 +623,6 @@ impl<'a> Walk<'a> {
     /// What a magic link stands for that was opened on a mount which is not, or no longer, at that path of the
     /// namespace; none if it stands for what is there.
     fn object_of_other_mounts(&self, path: &[u8], stat: &FileStat) -> Option<Result<Resolved, Unresolved>> {
-        let (mounts, view) = self.names.mounts?;
         if !self.is_on_procfs(path, stat) {
             return None;
         }
@@ -621,6 +632,11 @@ impl<'a> Walk<'a> {
             return None;
         }
         let mount = ObjectId::of(&link)?.mount;
+        let Some((mounts, view)) = self.names.mounts else {
+            let has_name = !text.ends_with(b" (deleted)");
+            let is_here = ObjectId::named(&text).is_some_and(|here| here.mount == mount);
+            return (has_name && !is_here).then_some(Err(Unresolved::OnOtherMount(text)));
+        };
         if mounts.is_on(view, &text, mount) && inside(&text, &self.names.root).is_some() {
             return None;
         }
@@ -812,6 +828,27 @@ pub fn object_behind(mounts: &Mounts, link: &[u8], text: &[u8]) -> Result<Resolv
         // It was removed, or its name is another file's by now.
         _ => Err(Unresolved::Nameless),
     }
+}
+
+/// Whether `rest`, looked up from what a magic link stands for, leads to what was found by names of ours: other things may be
+/// mounted below the directory there. If nothing is there, both are absent from one directory.
+pub fn is_reached(found: &Resolved, link: &[u8], rest: &[u8], follow: bool) -> bool {
+    let identity =
+        |path: &[u8], flags| rustix::fs::statat(CWD, path, flags).ok().map(|stat| (stat.st_dev, stat.st_ino));
+    let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+    let reached = [link, b"/", rest].concat();
+    let theirs = identity(&reached, flags);
+    let ours = found.stat.as_ref().map(|stat| (stat.st_dev, stat.st_ino));
+    if ours.is_some() || theirs.is_some() {
+        return ours == theirs;
+    }
+    let directory = |path: &[u8]| identity(parent_of(path).unwrap_or(b"/"), AtFlags::empty());
+    directory(trim_slashes(&reached)) == directory(&found.path)
+}
+
+/// A path without the slashes at its end.
+fn trim_slashes(path: &[u8]) -> &[u8] {
+    &path[..path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1)]
 }
 
 fn or_root(path: &[u8]) -> &[u8] {

@@ -545,3 +545,46 @@ fn private_mount_that_an_outsider_holds_is_told() {
     assert!(warnings[0].detail.contains(&format!("process {}", holder.id())), "{warnings:?}");
     assert_eq!(private_mounts(&place), [("tmpfs".to_owned(), text(&place, "d"), true, true)]);
 }
+
+#[test]
+fn what_is_changed_through_a_process_in_another_namespace_is_a_gap() {
+    const FOREIGN: &str = "unshare -rm sh -c 'mount --bind a m; : > ready; exec sleep 100' & p=$!
+        until test -e ready; do sleep 0.01; done; there=/proc/$p/root$PWD";
+    let changes = [
+        "rm $there/m/f",
+        "mv $there/m/f $there/m/g",
+        "mkdir $there/m/made",
+        "chmod 600 $there/m/f",
+        "cd $there && mv m/f m/g",
+        "cd $there/m && rm f",
+        "perl -e 'truncate q(m/f), 0 if chdir shift' $there",
+    ];
+    for change in changes {
+        for place in places("unshare -rm") {
+            place.write("a/f", "precious\n");
+            place.prepare("mkdir m");
+            let script = format!("{FOREIGN}; {change}; kill $p");
+            let output = place.recorder("auto").args(["sh", "-c", &script]).output().unwrap();
+            let snapshot = place.snapshot();
+            assert_eq!(lost(&snapshot), [WarningKind::MountNamespace], "{change}: {}", shown(&output));
+        }
+    }
+}
+
+#[test]
+fn what_is_changed_on_a_mount_that_only_a_descriptor_names_is_a_gap() {
+    if !can_mount() || !has("perl") {
+        return;
+    }
+    let place = Place::new();
+    place.write("a/f", "precious\n");
+    // open_tree(AT_FDCWD, "a", OPEN_TREE_CLONE), unlinkat(tree, "f", 0)
+    let [open_tree, unlinkat] = [libc::SYS_open_tree, libc::SYS_unlinkat];
+    let script = format!(
+        "my ($from, $name) = qw(a f); my $tree = syscall({open_tree}, -100, $from, 1);
+        syscall({unlinkat}, $tree, $name, 0) == 0 or die"
+    );
+    let output = place.recorder("auto").args(["perl", "-e", &script]).output().unwrap();
+    assert!(!place.at("a/f").exists(), "{}", shown(&output));
+    assert_eq!(lost(&place.snapshot()), [WarningKind::MountNamespace]);
+}

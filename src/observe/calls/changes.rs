@@ -483,6 +483,11 @@ impl Recording {
         }
         if special == Some(Special::Namespace) {
             self.mounts_changed(caller, name, mount_point.as_ref());
+            // A mount that only a descriptor names.
+            if matches!(name, "open_tree" | "open_tree_attr" | "fsmount") && result.is_some_and(|fd| fd >= 0)
+            {
+                self.mounts.note_moved();
+            }
         }
         self.not_decoded(caller, process, special, name, result);
         if matches!(special, Some(Special::Credentials | Special::Namespace)) && result.is_some() {

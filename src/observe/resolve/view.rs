@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::cell::RefCell;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 
 use crate::fs::FileStat;
 use crate::observe::mounts::{Mounts, ObjectId, View};
@@ -392,17 +392,12 @@ fn locate_from_object(
         Err(unseen) => return Err(unseen),
     };
     let resolved = resolver.resolve(&names_of(caller), &base, rest, access.follow)?;
-    // Without symlinks and `..`, what is below the directory is below it for whoever starts there; and on procfs the
-    // same path is another one to each process.
+    // What the tree serves must not be asked; and on procfs the same path is another one to each process.
     let is_plain = resolved.crossed.is_empty() && resolved.left.is_empty();
-    if is_plain || resolved.crossed.iter().any(|symlink| resolve::is_on_procfs(&symlink.stat)) {
+    let is_unasked = is_plain && resolver.is_serving()
+        || resolved.crossed.iter().any(|symlink| resolve::is_on_procfs(&symlink.stat));
+    if is_unasked || resolve::is_reached(&resolved, link, path, access.follow) {
         return Ok(resolved);
     }
-    let reached = [link, b"/", path].concat();
-    let flags = if access.follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
-    let theirs = rustix::fs::statat(CWD, reached, flags).ok().map(|stat| (stat.st_dev, stat.st_ino));
-    if resolved.stat.as_ref().map(|stat| (stat.st_dev, stat.st_ino)) != theirs {
-        return Err(Unseen::InForeignMountNamespace(resolved.path));
-    }
-    Ok(resolved)
+    Err(Unseen::InForeignMountNamespace(resolved.path))
 }
