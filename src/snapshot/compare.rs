@@ -199,8 +199,14 @@ impl LinkedFile {
 
     /// The file in this state, whether or not it has other names at that moment.
     pub fn of_any(at: &Present) -> Option<LinkedFile> {
+        LinkedFile::of_movable(at).filter(|_| at.file_type == FileType::File)
+    }
+
+    /// The same of what programs may be waiting at, besides a file: a FIFO or a socket.
+    pub fn of_movable(at: &Present) -> Option<LinkedFile> {
         let (inode, mtime) = (at.identity(), (at.mtime, at.mtime_nsec));
-        (at.file_type == FileType::File).then_some(LinkedFile { inode, size: at.size, mode: at.mode, mtime })
+        let is_movable = matches!(at.file_type, FileType::File | FileType::Fifo | FileType::Socket);
+        is_movable.then_some(LinkedFile { inode, size: at.size, mode: at.mode, mtime })
     }
 
     /// Its device and inode numbers.

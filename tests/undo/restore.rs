@@ -1,9 +1,10 @@
 //! `restore` in place: what it changes and reports.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, symlink};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
 use agent_snapshot::snapshot::{FileRecord, Operation};
@@ -394,4 +395,22 @@ fn socket_replaces_a_directory() {
         socket("made");
     });
     states.there_and_back(&place);
+}
+
+#[test]
+fn socket_and_fifo_that_were_renamed_keep_the_programs_at_their_other_end() {
+    let place = Place::new();
+    place.prepare("mkdir d; mkfifo d/fifo");
+    let _listener = UnixListener::bind(place.at("d/socket")).unwrap();
+    let fifo = File::options().read(true).write(true).open(place.at("d/fifo")).unwrap();
+    place.record("mv d/socket s; mv d e");
+    let is_at = |socket: &str, name: &str| {
+        let is_same = place.inode(name) == fifo.metadata().unwrap().ino();
+        (UnixStream::connect(place.at(socket)).is_ok(), is_same)
+    };
+    assert_eq!(is_at("s", "e/fifo"), (true, true));
+    place.verb("restore", &["--before"]).expect(0);
+    assert_eq!(is_at("d/socket", "d/fifo"), (true, true));
+    place.verb("restore", &[]).expect(0);
+    assert_eq!(is_at("s", "e/fifo"), (true, true));
 }

@@ -201,7 +201,7 @@ impl Applier<'_, '_, '_> {
         }
     }
 
-    /// Gives a file its old name again.
+    /// Gives a file, FIFO or socket its old name again.
     pub(super) fn return_file(&mut self, record: usize, from: usize) -> Result<(), Error> {
         let handle = self.handle(from, &self.dentry(from)?)?;
         let is_expected = handle.present().is_ok_and(|now| self.is_as_inspected(from, &now));
@@ -215,7 +215,13 @@ impl Applier<'_, '_, '_> {
         };
         match self.link(record, link)? {
             Some(prepared) => self.enqueue(prepared, waits),
-            None => self.add_file(NewFile { record, own_content: false, waits })?,
+            None if self.wanted(record).is_some_and(|wanted| wanted.file_type == FileType::File) => {
+                self.add_file(NewFile { record, own_content: false, waits })?;
+            }
+            None => {
+                let prepared = self.new_node(record)?;
+                self.enqueue(prepared, waits);
+            }
         }
         Ok(())
     }

@@ -127,7 +127,7 @@ impl Planner<'_> {
     }
 
     /// Has files that lose another name take their old one, instead of copies of them: so they keep the hard links that
-    /// the snapshot does not know.
+    /// the snapshot does not know, and FIFOs and sockets the programs at their other end.
     pub(super) fn return_files(&mut self) {
         let leaves = |(index, action): (&usize, &Action)| {
             let inspection = self.inspect(*index).filter(|inspection| inspection.at_other)?;
@@ -137,7 +137,12 @@ impl Planner<'_> {
                 Action::File { in_place, own_content } => !in_place && !own_content,
                 Action::Return { .. } | Action::Attributes(_) => false,
             };
-            leaves.then_some((LinkedFile::of_any(live)?, *index))
+            // Whoever writes to a FIFO changes its time.
+            let at = match live.file_type {
+                FileType::File => live,
+                _ => self.other(*index).filter(|other| other.identity() == live.identity())?,
+            };
+            leaves.then_some((LinkedFile::of_movable(at)?, *index))
         };
         let mut leaving: HashMap<LinkedFile, usize> = self.steps.iter().filter_map(leaves).collect();
         let attributes = |at: &Present| {
@@ -150,10 +155,11 @@ impl Planner<'_> {
         };
         let mut returned = Vec::new();
         for (index, action) in &self.steps {
-            let is_made = matches!(action, Action::File { in_place: false, own_content: false });
+            let is_made =
+                matches!(action, Action::File { in_place: false, own_content: false } | Action::Node);
             let Some(wanted) = self.wanted(*index).filter(|_| is_made) else { continue };
             let Some((file, from)) =
-                LinkedFile::of_any(wanted).and_then(|file| Some((file, *leaving.get(&file)?)))
+                LinkedFile::of_movable(wanted).and_then(|file| Some((file, *leaving.get(&file)?)))
             else {
                 continue;
             };
