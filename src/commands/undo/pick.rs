@@ -10,7 +10,7 @@ use crate::commands::restore::{Preview, name_interrupted, report_objections};
 use crate::git::{below, git_dir_of, repository_of};
 use crate::restore::outcome::RestoreOutcome;
 
-const HELP: &str = "1 3-5  toggle these, and what is beneath them
+const HELP: &str = "1 3-5  toggle these, each once, a directory with what is beneath it
 a      all
 n      none
 d 2    show the diff of 2
@@ -158,6 +158,23 @@ impl List {
         self.picked.retain(|index| !beneath.contains(index) && !above.contains(index));
     }
 
+    /// Toggles each of these once, and what is beneath it as it: a line that is beneath another one of them does not count.
+    /// Nothing is toggled if one of them can't be.
+    fn toggle_all(&mut self, indices: &[usize]) -> Result<(), String> {
+        let before = self.picked.clone();
+        let indices: BTreeSet<usize> = indices.iter().copied().collect();
+        let is_topmost = |index: &usize| {
+            let above = self.related(*index, |item, path| item != path && below(path, item).is_some());
+            !above.iter().any(|above| indices.contains(above))
+        };
+        let topmost: Vec<usize> = indices.iter().copied().filter(is_topmost).collect();
+        let toggled = topmost.into_iter().try_for_each(|index| self.toggle(index));
+        if toggled.is_err() {
+            self.picked = before;
+        }
+        toggled
+    }
+
     fn toggle(&mut self, index: usize) -> Result<(), String> {
         if self.picked.contains(&index) {
             self.unpick(index);
@@ -196,9 +213,7 @@ impl List {
                 Err(why) => Command::Wrong(why.clone()),
             };
         }
-        let toggled = self
-            .numbers(line)
-            .and_then(|numbers| numbers.into_iter().try_for_each(|index| self.toggle(index)));
+        let toggled = self.numbers(line).and_then(|numbers| self.toggle_all(&numbers));
         toggled.map_or_else(Command::Wrong, |()| Command::List)
     }
 
@@ -306,6 +321,22 @@ mod tests {
     }
 
     #[test]
+    fn a_line_toggles_each_once() {
+        let mut list = list();
+        assert_eq!(list.command("n"), Command::List);
+        assert_eq!(list.command("1-5"), Command::List);
+        assert_eq!(picked(&list), ["/d", "/h"]);
+        assert_eq!(list.command("5 4 1 5"), Command::List);
+        assert_eq!(list.picked, BTreeSet::new());
+        // What is beneath a directory becomes as the directory.
+        assert_eq!(list.command("2"), Command::List);
+        assert_eq!(list.command("1-4"), Command::List);
+        assert_eq!(picked(&list), ["/d"]);
+        assert_eq!(list.command("3-4"), Command::List);
+        assert_eq!(list.picked, BTreeSet::new());
+    }
+
+    #[test]
     fn git_state_is_a_conflict_if_one_of_its_files_is() {
         let head = b"/r/.git/HEAD".to_vec();
         let plan = RestoreOutcome {
@@ -323,7 +354,9 @@ mod tests {
     #[test]
     fn what_is_typed_by_mistake_changes_nothing() {
         let mut list = list();
-        for wrong in ["0", "8", "5-3", "-1", "x", "d", "d 1 2", "d 9", "1 x", "7", "99999999999999999999"] {
+        for wrong in
+            ["0", "8", "5-3", "-1", "x", "d", "d 1 2", "d 9", "1 x", "7", "5 7", "99999999999999999999"]
+        {
             assert!(matches!(list.command(wrong), Command::Wrong(_)), "{wrong}");
         }
         assert_eq!(list.command("d5"), Command::Diff(b"/h".to_vec()));
