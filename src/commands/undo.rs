@@ -491,7 +491,10 @@ impl Recordings {
             put.back(UndoForm { recordings: &ids, way_back, state: Side::Before }, options, console)?;
         if is_hindered(&outcome) {
             let named = name_later(snapshot, later(), &self.library, &options.access, console);
-            if named && !selection.is_explicit() {
+            // What a merge has undone can't be undone once more.
+            let undone = UndoneRecordings::of(&self.library)?;
+            let can_be_undone = ids.iter().all(|id| undone.get(id).is_none());
+            if named && can_be_undone && !selection.is_explicit() {
                 let ids = ids.join(" ");
                 console.say(format_args!("agent-snapshot undo --with-later {ids} undoes those, too"));
             }

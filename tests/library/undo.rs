@@ -234,6 +234,28 @@ fn later_ones_go_with_an_older_one_if_that_is_wanted() {
 }
 
 #[test]
+fn merge_that_leaves_markers_offers_no_other_undo_of_what_is_undone() {
+    let place = Place::new();
+    place.write("f", "0\n");
+    run(&place, &["--name", "first"], "echo 1 > f");
+    run(&place, &[], "echo 2 > f");
+    let planned = verb(&place, &["undo", "--merge", "--dry-run", "first"]).expect(1);
+    assert!(planned.stderr.contains("undo --with-later"), "{planned:?}");
+    let merged = verb(&place, &["undo", "--merge", "first"]).expect(1);
+    assert!(merged.stderr.contains("changed since by"), "{merged:?}");
+    assert!(!merged.stderr.contains("--with-later"), "{merged:?}");
+    verb(&place, &["undo", "--with-later", "first"]).expect(1);
+    // What is not undone as a whole can be undone with what came later.
+    verb(&place, &["redo", "--force"]).expect(0);
+    run(&place, &["--name", "two"], "echo 1 > f; echo 1 > g");
+    run(&place, &[], "echo 2 > f");
+    let skipped = verb(&place, &["undo", "--skip-conflicts", "two"]).expect(1);
+    assert!(skipped.stderr.contains("undo --with-later"), "{skipped:?}");
+    verb(&place, &["undo", "--with-later", "two"]).expect(0);
+    assert!(!place.at("g").exists());
+}
+
+#[test]
 fn hard_links_that_several_commands_changed_stay_linked() {
     let place = Place::new();
     place.write("a", "0");
