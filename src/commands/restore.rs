@@ -543,7 +543,10 @@ fn lines<R: std::fmt::Display>(list: &[(Vec<u8>, R)]) -> String {
 pub fn report_objections(outcome: &RestoreOutcome, dry_run: bool, console: &mut Console) {
     let start = if dry_run { "nothing would be changed" } else { "nothing was changed" };
     if !outcome.obstacles.is_empty() {
-        console.say(format_args!("{start}, since this can't be put back:{}", lines(&outcome.obstacles)));
+        console.say(format_args!(
+            "{start}, since this can't be put back (--exclude PATH leaves it):{}",
+            lines(&outcome.obstacles)
+        ));
     }
     if !outcome.unavailable.is_empty() {
         console.say(format_args!(

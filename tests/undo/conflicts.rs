@@ -139,6 +139,26 @@ fn symlink_in_place_of_a_parent_is_not_followed() {
 }
 
 #[test]
+fn what_is_in_the_way_is_named_with_an_option_that_leaves_it() {
+    let place = Place::new();
+    place.write("dir/file", "x");
+    place.write("other", "old");
+    place.make_bundle(|| {
+        fs::remove_file(place.at("dir/file")).unwrap();
+        place.write("other", "new");
+    });
+    fs::remove_dir_all(place.at("dir")).unwrap();
+    place.write("dir", "a file");
+    for flags in [&["--before"][..], &["--before", "--skip-conflicts"]] {
+        let run = place.verb("restore", flags).expect(1);
+        assert!(run.stderr.contains("can't be put back (--exclude PATH leaves it):\n"), "{}", run.stderr);
+    }
+    let excluded = place.at("dir/file").display().to_string();
+    place.verb("restore", &["--before", "--exclude", &excluded]).expect(0);
+    assert_eq!(fs::read_to_string(place.at("other")).unwrap(), "old");
+}
+
+#[test]
 fn snapshot_in_use_is_not_restored() {
     let place = Place::new();
     place.write("file", "old");
