@@ -120,15 +120,7 @@ fn at(
         console.say(format_args!("cat {}: {why}", quoted(&path)));
         return Ok(None);
     }
-    match snapshot {
-        Some(snapshot) if snapshot.find(&path).is_some() => {
-            Ok(Some((snapshot, path, VersionName::Time(time))))
-        }
-        _ => {
-            console.say(format_args!("cat {}: no recording in the library has changed it", quoted(&path)));
-            Ok(None)
-        }
-    }
+    Ok(snapshot.map(|snapshot| (snapshot, path, VersionName::Time(time))))
 }
 
 /// Which version is written.

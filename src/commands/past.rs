@@ -29,8 +29,21 @@ pub struct Past {
     pub snapshot: Option<Snapshot>,
     /// The paths that were asked for, as they are recorded.
     pub roots: Vec<Vec<u8>>,
-    /// The paths whose state at that time is unknown, and why.
+    /// The paths whose state at that time is unknown, and why; those that were asked for and no recording has changed among
+    /// them.
     pub unknown: Vec<(Vec<u8>, String)>,
+}
+
+impl Past {
+    /// Nothing is known of these paths.
+    fn of_untouched(roots: Vec<Vec<u8>>) -> Past {
+        let unknown = roots.iter().map(|root| as_untouched(root)).collect();
+        Past { snapshot: None, roots, unknown }
+    }
+}
+
+fn as_untouched(root: &[u8]) -> (Vec<u8>, String) {
+    (root.to_owned(), "no recording in the library has changed it".to_owned())
 }
 
 /// What is asked for of paths.
@@ -55,7 +68,7 @@ pub fn past(
     let roots = args.iter().map(|arg| live(arg)).collect::<Result<Vec<_>, _>>()?;
     let Some(library) = Library::find()? else {
         let roots = roots.into_iter().filter_map(|candidates| candidates.into_iter().next()).collect();
-        return Ok(Past { snapshot: None, roots, unknown: Vec::new() });
+        return Ok(Past::of_untouched(roots));
     };
     let sources = visible_sources(&library, access, console)?;
     let written: Vec<Vec<u8>> = roots.iter().filter_map(|candidates| candidates.first().cloned()).collect();
@@ -128,8 +141,14 @@ pub fn past(
         found = find(&bundles.parts)?;
     }
     if bundles.parts.is_empty() {
-        return Ok(Past { snapshot: None, roots, unknown: Vec::new() });
+        return Ok(Past::of_untouched(roots));
     }
+    let is_untouched = |root: &&Vec<u8>| match extent {
+        Extent::Itself => !found.iter().any(|version| version.record.path == **root),
+        // What was changed may be left out.
+        Extent::AllBelow(_) => sources.that_changed(root).next().is_none(),
+    };
+    let untouched: Vec<_> = roots.iter().filter(is_untouched).map(|root| as_untouched(root)).collect();
     let (unknown, known): (Vec<_>, Vec<_>) = found
         .into_iter()
         .partition(|version| version.doubt.as_ref().is_some_and(|doubt| doubt.is_ignorance()));
@@ -138,7 +157,7 @@ pub fn past(
     let doubts: Vec<_> = doubts.map(|(path, doubt)| format!("{}: {doubt}", quoted(&path))).collect();
     console.say_list(format_args!("not certain:"), doubts.iter());
     Ok(Past {
-        unknown: unknown.iter().filter_map(told).collect(),
+        unknown: unknown.iter().filter_map(told).chain(untouched).collect(),
         snapshot: compose(bundles.parts, known),
         roots,
     })

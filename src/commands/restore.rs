@@ -153,12 +153,7 @@ fn at(args: &Restore, time: Timestamp, console: &mut Console) -> VerbResult {
     let Past { snapshot, roots, unknown } = past(&words, time, &args.access, &extent, console)?;
     let Some(mut snapshot) = snapshot.filter(|_| unknown.is_empty() || args.extent.skip_conflicts) else {
         let why = |(path, why): &(Vec<u8>, String)| format!("{}: {why}", printable(path));
-        let mut reasons: Vec<String> = unknown.iter().map(why).collect();
-        if reasons.is_empty() {
-            let untouched = roots.iter().map(|root| printable(root));
-            reasons
-                .extend(untouched.map(|root| format!("{root}: no recording in the library has changed it")));
-        }
+        let reasons: Vec<String> = unknown.iter().map(why).collect();
         console.say_list(format_args!("nothing was changed:"), reasons.iter());
         return Ok(Exit::Finding);
     };

@@ -262,6 +262,31 @@ fn restore_at_puts_back_a_tree_and_is_taken_back_by_its_rescue() {
 }
 
 #[test]
+fn restore_at_names_a_path_that_nothing_is_known_of_beside_others() {
+    let place = Place::new();
+    place.prepare("echo one > f; mkdir -p d/untouched; echo mine > by-hand");
+    let time = moment();
+    run(&place, &[], "echo two > f; echo > d/new");
+    for unknown in ["nowhere", "d/untouched", "by-hand"] {
+        for words in [["f", unknown], [unknown, "f"]] {
+            let refused = verb(&place, &[&["restore"][..], &words, &["--at", &time]].concat()).expect(1);
+            let named = format!("/{unknown}: no recording in the library has changed it\n");
+            assert!(refused.stderr.contains("nothing was changed:"), "{refused:?}");
+            assert!(refused.stderr.contains(&named), "{refused:?}");
+            assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "two\n");
+        }
+    }
+    let left = verb(&place, &["restore", "f", "nowhere", "--at", &time, "--skip-conflicts"]).expect(1);
+    assert!(left.stderr.contains("left as they are:") && left.stderr.contains("/nowhere: "), "{left:?}");
+    assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "one\n");
+    // What is left out on purpose is known.
+    verb(&place, &["restore", "f", "d", "--exclude", "new", "--at", &time]).expect(0);
+    assert!(place.at("d/new").exists());
+    verb(&place, &["restore", "f", "d", "--at", &time]).expect(0);
+    assert!(!place.at("d/new").exists());
+}
+
+#[test]
 fn restore_at_of_a_directory_leaves_what_only_the_shell_had_redirected() {
     let place = Place::new();
     run(&place, &[], "echo one > f");
