@@ -442,6 +442,46 @@ pub enum Verb {
     },
 }
 
+impl Verb {
+    /// Whose recordings the verb is about, if it is about any.
+    pub fn access(&self) -> Option<&SessionAccess> {
+        match self {
+            Verb::Log(Log { access, .. })
+            | Verb::Ui(Ui { access, .. })
+            | Verb::Undo(Undo { options: UndoOptions { access, .. }, .. })
+            | Verb::Redo(Redo { options: UndoOptions { access, .. }, .. })
+            | Verb::History(History { access, .. })
+            | Verb::Show(Show { access, .. })
+            | Verb::Cat(Cat { access, .. })
+            | Verb::Diff(Diff { access, .. })
+            | Verb::Report(Report { access, .. })
+            | Verb::Attest(Attest { access, .. })
+            | Verb::Verify(Verify { access, .. })
+            | Verb::Check(PolicyCheck { access, .. })
+            | Verb::Policy(PolicyVerb::From(PolicyFrom { access, .. }))
+            | Verb::Restore(Restore { access, .. })
+            | Verb::Branch(Branch { access, .. })
+            | Verb::Export(Export { access, .. })
+            | Verb::Delete(Delete { access, .. })
+            | Verb::Prune(Prune { access, .. })
+            | Verb::Stats(Stats { access, .. }) => Some(access),
+            Verb::Run(_)
+            | Verb::Session(_)
+            | Verb::Mcp(_)
+            | Verb::Import(_)
+            | Verb::Recover(_)
+            | Verb::Recall(_)
+            | Verb::Fsck(_)
+            | Verb::Init(_)
+            | Verb::Uninstall(_)
+            | Verb::Hook(_)
+            | Verb::Doctor(_)
+            | Verb::Completions { .. }
+            | Verb::Man { .. } => None,
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub struct Run {
     /// Whether an earlier run may stand for this one.

@@ -98,6 +98,7 @@ fn sentence(error: &anyhow::Error) -> String {
 }
 
 fn dispatch(verb: Verb, console: &mut Console) -> VerbResult {
+    verb.access().map_or(Ok(()), open::check_session)?;
     match verb {
         Verb::Run(args) => Ok(run::run(args)),
         Verb::Recall(args) => recall::run(&args, console),

@@ -78,12 +78,21 @@ fn find_recording(word: &Path, access: &SessionAccess) -> Result<Entry, library:
 ///
 /// A session that was named is wanted wherever its recordings are.
 pub fn scope(access: &SessionAccess, all: bool) -> Scope {
-    // Where there is no session, `--session` alone means one without recordings.
-    let session = session(access.session.as_deref()).or_else(|| access.session.clone());
+    let session = session(access.session.as_deref());
     match &access.confined_to {
         Some(place) => Scope { place: Some(place.clone()), session },
         None if all || access.session.is_some() => Scope { place: None, session },
         None => Scope::here(session),
+    }
+}
+
+/// Refuses `--session` without a name where there is no session that it could mean.
+pub fn check_session(access: &SessionAccess) -> Result<(), UsageError> {
+    match &access.session {
+        Some(named) if session(Some(named)).is_none() => {
+            Err(UsageError("this is not run in a session: --session ID names one".to_owned()))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -523,6 +523,32 @@ fn gits_state_of_a_time_is_put_back_if_it_is_named() {
 }
 
 #[test]
+fn session_without_a_name_is_that_of_the_environment() {
+    let place = Place::new();
+    run(&place, &["--session", "s"], "echo > f");
+    let of_each =
+        ["log", "ui", "undo", "redo", "show", "diff", "verify", "check", "attest", "prune", "stats"];
+    for words in
+        [&of_each.map(|verb| vec![verb])[..], &[vec!["history", "f"], vec!["policy", "from"]]].concat()
+    {
+        let words = [&words, &["--session"][..]].concat();
+        let refused = verb(&place, &words).expect(2);
+        let said = "agent-snapshot: this is not run in a session: --session ID names one\n";
+        assert_eq!(refused.stderr, said, "{words:?}");
+    }
+    assert!(place.at("f").exists());
+    let within: Run = place
+        .command()
+        .args(["undo", "--session"])
+        .env("AGENT_SNAPSHOT_SESSION", "s")
+        .output()
+        .unwrap()
+        .into();
+    within.expect(0);
+    assert!(!place.at("f").exists());
+}
+
+#[test]
 fn session_is_shown_as_one() {
     let place = Place::new();
     place.write("f", "old\n");
