@@ -10,6 +10,7 @@
 use std::ffi::OsString;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
@@ -168,10 +169,22 @@ pub struct RecordingOptions {
     )]
     pub mechanism: Mechanism,
     /// How many threads answer read-only system calls [default: a quarter of the CPUs, at most 4]
-    #[arg(long, value_name = "N", env = "AGENT_SNAPSHOT_ANSWERING_THREADS", hide_short_help = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "AGENT_SNAPSHOT_ANSWERING_THREADS",
+        value_parser = number::<NonZeroUsize>,
+        hide_short_help = true
+    )]
     pub answering_threads: Option<NonZeroUsize>,
     /// With --mechanism inside, after how many calls from one call site a process notes them
-    #[arg(long, value_name = "N", env = "AGENT_SNAPSHOT_INSIDE_AFTER", hide = true)]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "AGENT_SNAPSHOT_INSIDE_AFTER",
+        value_parser = number::<NonZeroU32>,
+        hide = true
+    )]
     pub inside_after: Option<NonZeroU32>,
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
@@ -641,7 +654,7 @@ pub struct Undo {
     #[arg(value_name = "PATHS", last = true)]
     pub paths: Vec<OsString>,
     /// The newest N
-    #[arg(short, value_name = "N", conflicts_with_all = ["recordings", "since"])]
+    #[arg(short, value_name = "N", value_parser = number::<NonZeroUsize>, conflicts_with_all = ["recordings", "since"])]
     pub number: Option<NonZeroUsize>,
     /// All that was started within this time, such as 10m or 2h
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "recordings")]
@@ -1307,6 +1320,14 @@ pub fn word(value: impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
+/// Reads a number that is not zero.
+///
+/// # Errors
+/// A sentence that says what it has to be.
+fn number<N: FromStr>(text: &str) -> Result<N, String> {
+    text.parse().map_err(|_| "it is a whole number, at least 1".to_owned())
+}
+
 /// Reads a size: a number of bytes, or one with a unit (k, M, G, T as 1024, also KiB, and kB as 1000).
 ///
 /// # Errors
@@ -1430,6 +1451,17 @@ mod tests {
         assert_eq!(rewritten(&["a", "cat", "x", "--", "--ref", "{}"]), "a cat x -- --ref {}");
         assert_eq!(rewritten(&["a", "run", "cat", "--ref", "{}"]), "a run cat --ref {}");
         assert_eq!(rewritten(&["a", "show", "--ref"]), "a show --ref");
+    }
+
+    #[test]
+    fn numbers_are_at_least_one() {
+        for line in [&["undo", "-n", "0"][..], &["run", "--answering-threads", "0", "true"]] {
+            let error = parse(line).unwrap_err().to_string();
+            assert!(error.contains("at least 1"), "{error}");
+        }
+        let error = parse(&["undo", "-n", "x"]).unwrap_err().to_string();
+        assert!(error.contains("it is a whole number"), "{error}");
+        assert!(parse(&["undo", "-n", "1"]).is_ok());
     }
 
     #[test]
