@@ -698,6 +698,9 @@ pub struct UndoOptions {
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,
+    /// Instead of SNAP.
+    #[command(flatten)]
+    pub reference: ReferenceOption,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -743,15 +746,20 @@ pub struct SessionAccess {
     /// Allow a recording of another session, which is written to the library's audit.jsonl
     #[arg(long)]
     pub allow_cross_session: bool,
-    /// Instead of SNAP: a reference, as --json prints it
-    #[arg(long = "ref", value_name = "JSON")]
-    pub reference: Option<OsString>,
     /// Only recordings that concern this directory, whatever names them; no option sets it.
     #[arg(skip)]
     pub confined_to: Option<Vec<u8>>,
     /// A word for a recording is never a path or directory; no option sets it.
     #[arg(skip)]
     pub recordings_only: bool,
+}
+
+// The other way to name a snapshot; [`Cli::of_process`] puts it in the place of SNAP.
+#[derive(Debug, Args, Default)]
+pub struct ReferenceOption {
+    /// Instead of SNAP: a reference, as --json prints it
+    #[arg(long = "ref", value_name = "JSON")]
+    pub reference: Option<OsString>,
 }
 
 #[derive(Debug, Args, Default)]
@@ -798,6 +806,9 @@ pub struct Show {
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,
+    /// Instead of SNAP.
+    #[command(flatten)]
+    pub reference: ReferenceOption,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -821,6 +832,9 @@ pub struct Cat {
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,
+    /// Instead of SNAP.
+    #[command(flatten)]
+    pub reference: ReferenceOption,
     /// A JSON object with the bytes in base64
     #[arg(long)]
     pub json: bool,
@@ -850,6 +864,9 @@ pub struct Report {
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,
+    /// Instead of SNAP.
+    #[command(flatten)]
+    pub reference: ReferenceOption,
     /// One JSON object, about the file that was written
     #[arg(long, requires = "output")]
     pub json: bool,
@@ -878,6 +895,9 @@ pub struct Attest {
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,
+    /// Instead of SNAP.
+    #[command(flatten)]
+    pub reference: ReferenceOption,
 }
 
 #[derive(Debug, Args)]
@@ -913,6 +933,9 @@ pub struct Export {
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,
+    /// Instead of SNAP.
+    #[command(flatten)]
+    pub reference: ReferenceOption,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -944,6 +967,9 @@ pub struct Diff {
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,
+    /// Instead of SNAP.
+    #[command(flatten)]
+    pub reference: ReferenceOption,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -963,6 +989,9 @@ pub struct Verify {
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,
+    /// Instead of SNAP.
+    #[command(flatten)]
+    pub reference: ReferenceOption,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -995,6 +1024,9 @@ pub struct PolicyCheck {
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,
+    /// Instead of SNAP.
+    #[command(flatten)]
+    pub reference: ReferenceOption,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -1069,6 +1101,9 @@ pub struct Restore {
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,
+    /// Instead of SNAP.
+    #[command(flatten)]
+    pub reference: ReferenceOption,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -1091,6 +1126,9 @@ pub struct Branch {
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,
+    /// Instead of SNAP.
+    #[command(flatten)]
+    pub reference: ReferenceOption,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -1141,6 +1179,9 @@ pub struct Delete {
     /// Whose recordings.
     #[command(flatten)]
     pub access: SessionAccess,
+    /// Instead of SNAP.
+    #[command(flatten)]
+    pub reference: ReferenceOption,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -1451,6 +1492,24 @@ mod tests {
         assert_eq!(rewritten(&["a", "cat", "x", "--", "--ref", "{}"]), "a cat x -- --ref {}");
         assert_eq!(rewritten(&["a", "run", "cat", "--ref", "{}"]), "a run cat --ref {}");
         assert_eq!(rewritten(&["a", "show", "--ref"]), "a show --ref");
+    }
+
+    #[test]
+    fn a_reference_is_offered_where_a_snapshot_is() {
+        let has =
+            |verb: &clap::Command, id: &str| verb.get_arguments().any(|argument| argument.get_id() == id);
+        let mut command = Cli::command();
+        command.build();
+        for verb in command.get_subcommands().filter(|verb| has(verb, "session") && verb.get_name() != "run")
+        {
+            let names = |argument: &clap::Arg| {
+                let names = argument.get_value_names().unwrap_or_default();
+                argument.is_positional() && names.iter().any(|name| name.starts_with("SNAP"))
+            };
+            let takes_snapshot = verb.get_arguments().any(names);
+            assert_eq!(has(verb, "reference"), takes_snapshot, "{}", verb.get_name());
+        }
+        assert!(parse(&["log", "--ref", "{}"]).is_err());
     }
 
     #[test]

@@ -11,7 +11,9 @@ use serde_json::Value;
 
 use super::page::{MOST, is_full, page};
 use super::tools::{Project, collect, given, items, nothing, page_from, with_messages};
-use crate::cli::{Cat, Diff, History, Log, PolicyCheck, PolicyRules, Show, duration, moment};
+use crate::cli::{
+    Cat, Diff, History, Log, PolicyCheck, PolicyRules, ReferenceOption, Show, duration, moment,
+};
 use crate::commands::exit::UsageError;
 use crate::commands::out::{Collected, Console};
 use crate::commands::{cat, check, diff, history, log, show};
@@ -237,7 +239,15 @@ pub fn file_at(project: &Project, input: FileAtInput) -> anyhow::Result<Value> {
         Some(recording) => (PathBuf::from(recording), Some(path)),
         None => (PathBuf::from(path), None),
     };
-    let args = Cat { snap, path, at, before, access: project.access(), json: true };
+    let args = Cat {
+        snap,
+        path,
+        at,
+        before,
+        access: project.access(),
+        reference: ReferenceOption::default(),
+        json: true,
+    };
     // A character that the end of the window divides goes to the next one.
     let limit = limit.clamp(4, bytes());
     let mut collected = Collected::default();
@@ -331,6 +341,7 @@ pub fn check(project: &Project, input: CheckInput) -> anyhow::Result<Value> {
         sarif: false,
         code_quality: false,
         access: project.access(),
+        reference: ReferenceOption::default(),
         json: true,
     };
     let object = collect(|console| check::run(&args, console))?;
