@@ -82,7 +82,7 @@ fn print(snapshot: &Snapshot, drift: &Drift, side: Side, console: &mut Console) 
         0 => String::new(),
         count => {
             let keep = snapshot.header().keep.name();
-            format!(", {} that were only read left out (--keep {keep})", number_of_paths(count))
+            format!(", {} left out (only read, with --keep {keep})", number_of_paths(count))
         }
     };
     let found = match drift.differences.len() {

@@ -54,6 +54,18 @@ fn state_verifies_until_something_changes() {
 }
 
 #[test]
+fn what_was_only_read_is_counted_where_its_states_are_not_kept() {
+    let place = Place::new();
+    place.write("read", "x");
+    place.record_with(&["--keep", "undo"], ": < read; echo > made");
+    let run = place.verb("verify", &[]).expect(0);
+    assert!(
+        run.stdout.contains(" left out (only read, with --keep undo): all are in the state after"),
+        "{run:?}"
+    );
+}
+
+#[test]
 fn difference_has_both_fingerprints() {
     let place = Place::new();
     place.write("file", "old");
