@@ -437,6 +437,7 @@ fn print_diff(
 /// How many paths were put back to this state, or would be, or are at it already.
 pub fn summary(outcome: &RestoreOutcome, is_plan: bool, state: &str) -> String {
     match outcome.changes.len() {
+        0 if outcome.at_wanted == 0 => format!("no path remains to be put back to {state}"),
         0 => format!("{} at {state} already", number_of_paths(outcome.at_wanted)),
         count if is_plan => format!("{} would be put back to {state}", number_of_paths(count)),
         count => format!("{} put back to {state}", number_of_paths(count)),

@@ -406,6 +406,19 @@ fn copy_with_the_same_size_and_time_is_a_change() {
 }
 
 #[test]
+fn undo_of_nothing_but_what_is_left_out_says_so() {
+    let place = Place::new();
+    run(&place, &[], "echo 1 > f");
+    let said = verb(&place, &["undo", "--exclude", "f"]).expect(0).stdout;
+    assert!(
+        said.ends_with("\nnothing to do: no path remains to be put back to the state before the command\n"),
+        "{said}"
+    );
+    verb(&place, &["undo"]).expect(0);
+    assert!(!place.at("f").exists());
+}
+
+#[test]
 fn undo_that_has_nothing_to_change_makes_way_for_the_next_one() {
     let place = Place::new();
     run(&place, &[], "echo 1 > older");
