@@ -144,9 +144,11 @@ fn nothing_is_refused_that_rules_allow() {
 #[test]
 fn what_landlock_can_not_do_is_one_sentence() {
     let place = Place::new();
-    let output = place.record_with(&["--landlock", "--allow-write", "."], ":");
     let why = "--landlock is for rules that are enforced: it needs --enforce";
-    assert_eq!((output.status.code(), stderr(&output)), (Some(125), format!("agent-snapshot: {why}\n")));
+    for rules in [&["--allow-write", "."][..], &[]] {
+        let output = place.record_with(&[&["--landlock"], rules].concat(), ":");
+        assert_eq!((output.status.code(), stderr(&output)), (Some(125), format!("agent-snapshot: {why}\n")));
+    }
     let none = "Landlock knows no rule but those that allow";
     let output = enforced(&place, &["--landlock", "--deny-write", "x"], ":");
     let why = format!("rules can't be enforced here: {none}; --enforce=best-effort enforces the rest");

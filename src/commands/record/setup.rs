@@ -174,6 +174,9 @@ pub fn rules(
     if options.enforce.is_some() && rules.is_empty() {
         return Err(SetupError::ours("--enforce needs a rule, such as --deny-read @secrets"));
     }
+    if options.landlock && rules.enforce.is_none() {
+        return Err(SetupError::ours("--landlock is for rules that are enforced: it needs --enforce"));
+    }
     if rules.is_empty() {
         return Ok(None);
     }
@@ -183,9 +186,6 @@ pub fn rules(
     if let Some(why) = rules.enforce.and_then(|_| why_not_enforced(options)) {
         let what = if options.enforce.is_some() { "--enforce" } else { "enforce, in the configuration," };
         return Err(SetupError::ours(format!("{what} can't be combined with {why}")));
-    }
-    if options.landlock && rules.enforce.is_none() {
-        return Err(SetupError::ours("--landlock is for rules that are enforced: it needs --enforce"));
     }
     let places = places_here().map_err(SetupError::ours)?;
     let policy = rules.compiled(&places).map_err(SetupError::ours)?.of_recording();
