@@ -169,6 +169,25 @@ mod tests {
     }
 
     #[test]
+    fn the_reference_names_the_verbs_without_json() {
+        use clap::CommandFactory as _;
+        fn without_json(verb: &clap::Command, name: &str) -> Vec<String> {
+            let verbs =
+                verb.get_subcommands().map(|verb| without_json(verb, &format!("{name} {}", verb.get_name())));
+            let within: Vec<String> = verbs.flatten().collect();
+            let has_json = verb.get_arguments().any(|argument| argument.get_id() == "json");
+            if has_json || verb.has_subcommands() { within } else { vec![name.trim_start().to_owned()] }
+        }
+        let mut command = Cli::command();
+        command.build();
+        let names: Vec<String> = without_json(&command, "").iter().map(|name| format!("`{name}`")).collect();
+        let (last, others) = names.split_last().unwrap();
+        let sentence = format!("Every verb but {} and {last} takes `--json`", others.join(", "));
+        let reference = include_str!("../docs/reference.md").replace('\n', " ");
+        assert!(reference.contains(&sentence), "{sentence}");
+    }
+
+    #[test]
     fn a_cause_is_told_once() {
         let ran = testing::run(&["cat", "/nowhere/at/all", "x"]);
         assert_eq!(ran.err, "agent-snapshot: open /nowhere/at/all: No such file or directory (os error 2)\n");
