@@ -75,17 +75,17 @@ impl Snapshot {
         // once the blobs are open, both are opened again.
         loop {
             let dir = open_dir(path)?;
-            let manifest_file = open_in(&dir, MANIFEST)
-                .map_err(Error::io("open", path.join(MANIFEST)))?
-                .ok_or_else(|| no_manifest(path))?;
+            let manifest_file = open_in(&dir, path, MANIFEST)?.ok_or_else(|| no_manifest(path))?;
             usage::share(&manifest_file);
             let identity = |stat: &rustix::fs::Stat| (stat.st_dev, stat.st_ino);
             let opened = rustix::fs::fstat(&manifest_file)
                 .map_err(|error| Error::io("stat", path.join(MANIFEST))(error.into()))?;
             // Whatever needs no content works without it.
-            let (blobs, are_denied) = match open_in(&dir, BLOBS) {
-                Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => (None, true),
-                blobs => (blobs.map_err(Error::io("open", path.join(BLOBS)))?, false),
+            let (blobs, are_denied) = match open_in(&dir, path, BLOBS) {
+                Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::PermissionDenied => {
+                    (None, true)
+                }
+                blobs => (blobs?, false),
             };
             let stat = |file| rustix::fs::fstat(file).map_err(|error| Error::io("stat", path)(error.into()));
             let at_path = rustix::fs::stat(path).map_err(|error| Error::io("open", path)(error.into()))?;
@@ -150,9 +150,7 @@ impl Snapshot {
 
     /// Reads the header of the bundle in the directory `path` alone; its records are not checked.
     pub fn header_of(path: &Path) -> Result<Header, Error> {
-        let manifest = open_in(&open_dir(path)?, MANIFEST)
-            .map_err(Error::io("open", path.join(MANIFEST)))?
-            .ok_or_else(|| no_manifest(path))?;
+        let manifest = open_in(&open_dir(path)?, path, MANIFEST)?.ok_or_else(|| no_manifest(path))?;
         Ok(parse(&manifest, &path.join(MANIFEST))?.header)
     }
 
@@ -302,19 +300,21 @@ fn with_path(error: Error, path: &Path) -> Error {
     }
 }
 
-/// Opens a regular file of the directory; a symlink in its place is not followed, a FIFO not waited for.
-fn open_in(dir: &OwnedFd, name: &str) -> std::io::Result<Option<File>> {
+/// Opens a regular file of the directory, which messages name by `path`; a symlink in its place is not followed, a FIFO
+/// not waited for.
+fn open_in(dir: &OwnedFd, path: &Path, name: &str) -> Result<Option<File>, Error> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let path = path.join(name);
+    let irregular = || Error::Corrupt(format!("{} is not a regular file", shown(&path)));
     let file = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
         Ok(file) => File::from(file),
         Err(Errno::NOENT) => return Ok(None),
-        Err(error) => return Err(error.into()),
+        // A symlink, or a socket.
+        Err(Errno::LOOP | Errno::NXIO) => return Err(irregular()),
+        Err(error) => return Err(Error::io("open", &path)(error.into())),
     };
-    if file.metadata()?.is_file() {
-        Ok(Some(file))
-    } else {
-        Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file"))
-    }
+    let metadata = file.metadata().map_err(Error::io("stat", &path))?;
+    if metadata.is_file() { Ok(Some(file)) } else { Err(irregular()) }
 }
 
 fn parse(mut file: &File, path: &Path) -> Result<Manifest, Error> {
@@ -358,7 +358,8 @@ fn open_blobs(blobs: Option<File>, wanted: HashMap<Box<str>, Wanted>) -> Result<
         }
         // No record refers to the file, so it is not read.
         Some(_) => Ok(Blobs::None),
-        None => wanted.keys().next().map_or(Ok(Blobs::None), |key| Err(blob_reader::missing(key))),
+        None if wanted.is_empty() => Ok(Blobs::None),
+        None => Err(Error::Corrupt(format!("{BLOBS} is missing"))),
     }
 }
 
