@@ -18,7 +18,7 @@ use std::process::{Command, Output, Stdio};
 
 use agent_snapshot::snapshot::{FileRecord, Snapshot, WarningKind};
 
-use crate::support::{BINARY, MECHANISMS, Place, Run, User, bytes, kill, lost, wait};
+use crate::support::{BINARY, MECHANISMS, Place, Run, User, bytes, kill, lost, stderr, wait};
 
 /// Where the library of a place is.
 fn library(place: &Place) -> PathBuf {
@@ -111,10 +111,11 @@ fn word_that_names_no_snapshot_is_refused_with_candidates() {
         let run = verb(&place, &["show", word]).expect(3);
         assert!(run.stderr.contains(said), "{word}: {run:?}");
     }
-    for name in [id.as_str(), "@", "a/b"] {
-        let output =
-            run_command(&place, &["--if-unavailable", "fail", "--name", name], "true").output().unwrap();
-        assert_eq!(output.status.code(), Some(125), "{name}");
+    // Nothing is run, though a command goes unrecorded where recording is impossible.
+    for wrong in [["--name", &id], ["--name", "@"], ["--name", "a/b"], ["--ignore", ""]] {
+        let output = run_command(&place, &wrong, "echo ran").output().unwrap();
+        assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(125), &b""[..]), "{wrong:?}");
+        assert!(stderr(&output).contains(wrong[0]), "{wrong:?}");
     }
 }
 

@@ -6,8 +6,10 @@ use super::exit::Exit;
 use super::record::{self, Destination, RecallRequest, has_rules};
 use crate::cli::{ConsistencyChoice, KeepLevel, RecallMode, RecallOptions, RecordingOptions, Run};
 use crate::commands::config;
+use crate::library::is_id;
 use crate::recall::refusal::Allowed;
 use crate::recall::store::Consistency;
+use crate::snapshot::printable;
 
 /// Runs `run`, whose status is the command's.
 pub fn run(args: Run) -> Exit {
@@ -21,11 +23,22 @@ pub fn run(args: Run) -> Exit {
     }
 }
 
-/// What is asked for of a recall.
+/// What is asked for of a recall, if anything. Nothing is run if an option is wrong, whatever --if-unavailable says.
 ///
 /// # Errors
 /// One sentence: the options or the configuration make no sense.
 fn request(recall: &RecallOptions, options: &RecordingOptions) -> Result<Option<RecallRequest>, String> {
+    if let Some(name) =
+        options.name.as_deref().filter(|name| is_id(name) || name.starts_with('@') || name.contains('/'))
+    {
+        let shown = printable(name.as_bytes());
+        return Err(format!(
+            "--name {shown} would be taken for an identifier or a directory: choose another name"
+        ));
+    }
+    if options.ignore.iter().any(|path| path.is_empty()) {
+        return Err("--ignore needs a path: it is empty".to_owned());
+    }
     let Some(mode) = recall.recall else { return Ok(None) };
     let consistency = match (recall.consistency, recall.ttl) {
         (ConsistencyChoice::Always, None) => Consistency::Always,

@@ -20,7 +20,7 @@ use crate::commands::recover::make_way;
 use crate::git::git_directory_elsewhere;
 use crate::library::log::working_tree;
 use crate::library::session::session;
-use crate::library::{self, ID_LENGTH, Library, Place, is_id};
+use crate::library::{self, ID_LENGTH, Library, Place};
 use crate::observe::PROGRAMS;
 use crate::observe::enforce::{EnforcedRules, KnownNames};
 use crate::observe::inherited::Inherited;
@@ -380,7 +380,7 @@ pub fn set_up(
     let (id, library, snapshot_dir) = match destination {
         Destination::Directory(directory) => (random_id(), None, directory.clone()),
         Destination::Library | Destination::Session(_) => {
-            let (library, id) = in_library(&options, messages)?;
+            let (library, id) = in_library(messages)?;
             let directory = library.directory_of(&id[..ID_LENGTH]);
             (id, Some(library), directory)
         }
@@ -460,15 +460,7 @@ fn secrets(messages: &Messages) -> Secrets {
 }
 
 /// The library, and the identifier of a new snapshot in it.
-fn in_library(options: &cli::RecordingOptions, messages: &Messages) -> Result<(Library, String), SetupError> {
-    if let Some(name) =
-        options.name.as_deref().filter(|name| is_id(name) || name.starts_with('@') || name.contains('/'))
-    {
-        let shown = printable(name.as_bytes());
-        return Err(SetupError::ours(format!(
-            "--name {shown} would be taken for an identifier or a directory"
-        )));
-    }
+fn in_library(messages: &Messages) -> Result<(Library, String), SetupError> {
     let place = Place::of_this_user();
     if let (Some(instead), false) = (&place.instead, place.root.exists()) {
         messages.note(instead);
