@@ -4,6 +4,7 @@ mod delete;
 mod hard_links;
 mod history;
 mod interrupted;
+mod killed;
 mod linked_programs;
 mod paths;
 mod pick;

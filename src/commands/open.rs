@@ -20,10 +20,12 @@ use crate::library::session::session;
 use crate::library::undone::UndoneRecordings;
 use crate::library::{self, Entry, Library, is_start_of_id, linked};
 use crate::snapshot::compare::KnownLinks;
+use crate::snapshot::journal::Begin;
 use crate::snapshot::net::{Net, net};
 use crate::snapshot::recover;
 use crate::snapshot::{Error, Snapshot, layout, printable};
 use crate::trace::proc_status::ProcStatus;
+use crate::trace::question::is_recorded;
 use crate::trace::sys::Tid;
 
 /// How often a verb checks whether the snapshot that it waits for is there.
@@ -453,9 +455,19 @@ pub fn exists(word: &OsStr) -> bool {
 }
 
 /// Whether this process is traced by that of the id, and so part of what it records.
-fn is_traced_by(tracer: u32) -> bool {
-    let status = ProcStatus::of(Tid(std::process::id().cast_signed()));
-    status.is_some_and(|status| status.line("TracerPid:") == Some(&tracer.to_string()))
+fn is_traced_by(recorder: u32) -> bool {
+    tracer() == Some(recorder)
+}
+
+/// Whether this process is part of the recording that has begun so; also if it is part of one whose recorder it can't see.
+pub fn is_part_of(begin: &Begin) -> bool {
+    tracer().map_or_else(is_recorded, |tracer| tracer == begin.recorder.pid)
+}
+
+/// The process that traces this one, if it can be seen.
+fn tracer() -> Option<u32> {
+    let status = ProcStatus::of(Tid(std::process::id().cast_signed()))?;
+    status.line("TracerPid:")?.parse().ok().filter(|tracer| *tracer != 0)
 }
 
 /// What the recordings that the session may see know of the hard links of the files that `snapshot` changed; nothing

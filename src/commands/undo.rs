@@ -2,12 +2,14 @@
 //!
 //! Several are undone as one, with one rescue. `restore.rs` reports the restore. Neighbours: `library::undone`, which
 //! says what is undone; `snapshot::net`, which makes one of several. `pick.rs` asks which paths, `select.rs` adds the other
-//! names of their files, `bases.rs` gives a merge what it begins from, `put.rs` asks for the restore.
+//! names of their files, `bases.rs` gives a merge what it begins from, `put.rs` asks for the restore, `unfinished.rs` names what
+//! can't be undone yet.
 
 mod bases;
 mod pick;
 mod put;
 mod select;
+mod unfinished;
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
@@ -86,10 +88,11 @@ pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Perform
         undo_words(&args.recordings, &args.options.access, console)?;
     paths.extend(args.paths.iter().cloned());
     let is_by_time = args.number.is_some() || args.since.is_some() || args.options.access.session.is_some();
-    let is_by_path = recordings.is_empty() && !paths.is_empty() && !is_by_time;
+    let is_named = !recordings.is_empty();
+    let is_by_path = !is_named && !paths.is_empty() && !is_by_time;
     let mut chosen = if is_by_path {
         history.newest_that_changed(&paths, args)?.into_iter().collect()
-    } else if recordings.is_empty() {
+    } else if !is_named {
         history.newest(args, console)?
     } else {
         match history.named(recordings, console) {
@@ -102,6 +105,16 @@ pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Perform
         (Some(unknown), Some(path)) if !exists(path) && !history.any_changed(path, args)? => Some(unknown),
         _ => None,
     };
+    // Of a session as a whole, they were named.
+    let is_whole_session = args.options.access.session.is_some();
+    if !is_named
+        && !is_whole_session
+        && unknown.is_none()
+        && let Some(refusal) = history.passed_over(&chosen, &paths, args)
+    {
+        console.say(format_args!("{refusal}"));
+        return Ok(None);
+    }
     if chosen.is_empty() {
         return match (unknown, paths.as_slice()) {
             (Some(unknown), _) => Err(unknown),
@@ -237,12 +250,8 @@ impl Recordings {
         let candidates = self.entries.iter().rev().filter(|entry| self.is_candidate(entry));
         let candidates = candidates.filter(|entry| scope.contains(entry, &self.library));
         let is_whole_session = args.options.access.session.is_some();
-        // The command that undoes is one of its session itself.
-        if is_whole_session && session(None).is_none() {
-            let in_scope = self.entries.iter().filter(|entry| scope.contains(entry, &self.library));
-            for Entry { id, .. } in in_scope.filter(|entry| entry.state == EntryState::Running) {
-                console.say(format_args!("{id} is still running: what it changes is not undone"));
-            }
+        if is_whole_session {
+            self.name_unfinished(args, console);
         }
         let mut chosen: Vec<&Entry> = match (args.number, args.since) {
             (Some(number), _) => candidates.take(number.get()).collect(),

@@ -6,12 +6,10 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
+use super::killed::record_and_kill;
 use super::{library, log, newest, run, verb};
-use crate::support::{
-    Place, Run, SHELL, SmallFilesystem, User, chmod, command_of, is_root, trace_program, tracer_of, wait,
-};
+use crate::support::{Place, Run, SHELL, SmallFilesystem, User, chmod, is_root, trace_program, wait};
 use agent_snapshot::snapshot::Snapshot;
 
 /// The names in the directory of the snapshots, sorted.
@@ -484,30 +482,12 @@ fn recording_that_can_not_be_removed_does_not_keep_the_others() {
 #[test]
 fn killed_recording_is_recovered_by_a_repair() {
     let place = Place::new();
-    place.prepare("mkfifo go");
     place.write("f", "old");
-    let mut front = super::run_command(&place, &[], "echo new > f; cat go").spawn().unwrap();
-    let pid = i32::try_from(front.id()).unwrap();
-    let is_at = |state: &str| log(&place, &["--reads"]).iter().any(|entry| entry["state"] == state);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !(is_at("running") && fs::read_to_string(place.at("f")).unwrap() == "new\n") {
-        assert!(Instant::now() < deadline);
-    }
-    // Stopped, the front recovers nothing.
-    let tracer = tracer_of(command_of(pid).unwrap()).unwrap();
-    kill(Pid::from_raw(pid), Signal::SIGSTOP).unwrap();
-    for pid in [tracer, pid] {
-        kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
-    }
-    wait(&mut front);
-    while !is_at("unrecovered") {
-        assert!(Instant::now() < deadline);
-    }
-    let id = ids(&place)[0].clone();
+    let id = record_and_kill(&place, &[], "echo new > f");
     let found = verb(&place, &["fsck"]).expect(1).stdout;
     assert!(found.starts_with(&format!("not recovered: snapshots/{id}: ")), "{found}");
     assert!(verb(&place, &["fsck", "--repair"]).expect(0).stdout.starts_with(&format!("recovered {id}\n")));
-    assert!(is_at("killed"));
+    assert_eq!(log(&place, &[])[0]["state"], "killed");
     verb(&place, &["undo"]).expect(0);
     assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "old");
 }

@@ -1,0 +1,119 @@
+//! Recordings of the library that go on, and those of which everything was killed: what verbs make of them.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use super::{log, newest, read, run, run_command, verb};
+use crate::support::{BINARY, Place, Run, command_of, kill, tracer_of, wait};
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
+
+/// Records a script, kills everything once it has made `done`, and returns the identifier.
+pub fn record_and_kill(place: &Place, options: &[&str], script: &str) -> String {
+    let script = format!("{script}; echo > done; exec sleep 1000");
+    let mut front = run_command(place, options, &script).stdout(Stdio::null()).spawn().unwrap();
+    let pid = i32::try_from(front.id()).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let state = || log(place, &["--all", "--reads"]).first().map(|entry| entry["state"].clone());
+    while !(place.at("done").exists() && state().is_some_and(|state| state == "running")) {
+        assert!(Instant::now() < deadline);
+    }
+    fs::remove_file(place.at("done")).unwrap();
+    // Stopped, the front recovers nothing.
+    let tracer = tracer_of(command_of(pid).unwrap()).unwrap();
+    signal::kill(Pid::from_raw(pid), Signal::SIGSTOP).unwrap();
+    assert!(kill(tracer) && kill(pid));
+    wait(&mut front);
+    while state().is_none_or(|state| state != "unrecovered") {
+        assert!(Instant::now() < deadline);
+    }
+    newest(place)
+}
+
+/// Records a script that goes on in the background until somebody writes to `go`, and returns the identifier.
+fn record_in_background(place: &Place, script: &str) -> String {
+    place.prepare("mkfifo go");
+    let script = format!("{script}; (cat go; echo late > late) &");
+    let mut front = run_command(place, &["--survivors", "background"], &script);
+    assert!(wait(&mut front.stdout(Stdio::null()).spawn().unwrap()).success());
+    newest(place)
+}
+
+fn end_background(place: &Place) {
+    drop(fs::File::options().write(true).open(place.at("go")).unwrap());
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while log(place, &["--all"])[0]["state"] == "running" {
+        assert!(Instant::now() < deadline);
+    }
+}
+
+/// Runs the command line that a message ends with.
+fn follow(place: &Place, said: &str, start: &str) -> Run {
+    let line = said.lines().find_map(|line| line.split_once(start)).unwrap_or_else(|| panic!("{said}")).1;
+    let line = line.split(", or ").next().unwrap();
+    let directory = Path::new(BINARY).parent().unwrap();
+    let path = format!("{}:{}", directory.display(), std::env::var("PATH").unwrap());
+    place.program("sh").env("PATH", path).args(["-c", line]).output().unwrap().into()
+}
+
+#[test]
+fn undo_passes_over_no_newer_recording_that_goes_on() {
+    let place = Place::new();
+    run(&place, &[], "echo older > older");
+    let older = newest(&place);
+    let running = record_in_background(&place, "echo newer > newer");
+    for words in [&["undo"][..], &["undo", "-n", "1"], &["undo", "--since", "1h"], &["undo", "older"]] {
+        let refused = verb(&place, words).expect(1);
+        let said = format!("{running} is newer than {older} and still running: ");
+        assert!(refused.stderr.contains(&said) && refused.stderr.lines().count() == 1, "{refused:?}");
+        assert_eq!(read(&place, "older").as_deref(), Some("older\n"), "{words:?}");
+    }
+    // The way that the message names.
+    let refused = verb(&place, &["undo"]).expect(1);
+    follow(&place, &refused.stderr, " leave it out with: ").expect(0);
+    assert!(!place.at("older").exists() && place.at("newer").exists());
+    verb(&place, &["redo"]).expect(0);
+    end_background(&place);
+    verb(&place, &["undo"]).expect(0);
+    assert!(place.at("older").exists() && !place.at("newer").exists() && !place.at("late").exists());
+}
+
+#[test]
+fn undo_passes_over_no_newer_recording_that_was_killed() {
+    let place = Place::new();
+    run(&place, &[], "echo older > older");
+    let older = newest(&place);
+    place.write("f", "old");
+    let killed = record_and_kill(&place, &[], "echo new > f");
+    let refused = verb(&place, &["undo"]).expect(1);
+    let said = format!("{killed} is newer than {older} and was killed: ");
+    assert!(refused.stderr.contains(&said) && refused.stderr.lines().count() == 1, "{refused:?}");
+    assert_eq!(read(&place, "older").as_deref(), Some("older\n"));
+    follow(&place, &refused.stderr, " first with: ").expect(0);
+    verb(&place, &["undo"]).expect(0);
+    assert_eq!(read(&place, "f").as_deref(), Some("old"));
+    assert!(place.at("older").exists());
+}
+
+#[test]
+fn undo_of_a_session_names_what_was_killed_in_it() {
+    let place = Place::new();
+    place.write("f", "old");
+    run(&place, &["--session", "s"], "echo older > older");
+    let killed = record_and_kill(&place, &["--session", "s"], "echo new > f");
+    let undone = verb(&place, &["undo", "--session", "s"]).expect(0).stderr;
+    assert!(undone.contains(&format!("{killed} was killed: what it changed is not undone")), "{undone}");
+    assert!(!place.at("older").exists());
+}
+
+#[test]
+fn undo_in_a_recording_passes_over_that() {
+    let place = Place::new();
+    for options in [&[][..], &["--mechanism", "stops"]] {
+        run(&place, &[], "echo older > older");
+        run(&place, options, &format!("echo newer > newer; {BINARY} undo"));
+        assert!(!place.at("older").exists() && place.at("newer").exists());
+    }
+}
