@@ -153,6 +153,13 @@ fn delete(id: &str, library: &Library) -> Result<Result<u64, String>, library::E
     Ok(deleted.map_err(|obstacle| match obstacle {
         Obstacle::Gone => format!("{id} was deleted by another process"),
         Obstacle::Running => format!("{id} is still being recorded"),
+        Obstacle::Unrecovered(directory) => {
+            let directory = shell_word(directory.as_os_str().as_bytes());
+            format!(
+                "{id} was killed, and only its journal has what it changed: recover it with: agent-snapshot recover \
+                 {directory}, or remove the journal with: agent-snapshot recover --discard {directory}"
+            )
+        }
         Obstacle::InUse => format!("{id} is in use by another process"),
         Obstacle::Unfinished(rescue) => format!(
             "{id} is needed by a restore that was interrupted: run that again, or take it back with: agent-snapshot \

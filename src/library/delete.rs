@@ -30,6 +30,8 @@ const DELETED: &str = ".deleted";
 pub enum Obstacle {
     /// It goes on, or is being recovered.
     Running,
+    /// All of it was killed, and it has not been recovered: only the journal in this directory has what it changed.
+    Unrecovered(PathBuf),
     /// Another process has it, or one of its rescues, open.
     InUse,
     /// A restore of it has not ended: what that has overwritten is in this rescue alone.
@@ -169,6 +171,9 @@ impl<'l> Deletions<'l> {
         };
         if is_recorded(&path) {
             return Ok(Err(Obstacle::Running));
+        }
+        if recover::recorder(&path).is_some() {
+            return Ok(Err(Obstacle::Unrecovered(path)));
         }
         let mut locks = vec![directory];
         let concerned = self.rescues.of_recording(id);

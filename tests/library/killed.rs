@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use super::{log, newest, read, run, run_command, verb};
+use super::{library, log, newest, read, run, run_command, verb};
 use crate::support::{BINARY, Place, Run, command_of, kill, tracer_of, wait};
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
@@ -116,4 +116,33 @@ fn undo_in_a_recording_passes_over_that() {
         run(&place, options, &format!("echo newer > newer; {BINARY} undo"));
         assert!(!place.at("older").exists() && place.at("newer").exists());
     }
+}
+
+#[test]
+fn killed_recording_is_deleted_only_when_its_journal_is_discarded() {
+    let place = Place::new();
+    place.write("f", "old");
+    let id = record_and_kill(&place, &[], "echo new > f");
+    let directory = library(&place).join("snapshots").join(&id);
+    for word in [id.as_str(), "@"] {
+        let refused = verb(&place, &["delete", word]).expect(1);
+        let path = directory.display();
+        for way in
+            [format!("agent-snapshot recover {path}"), format!("agent-snapshot recover --discard {path}")]
+        {
+            assert!(refused.stderr.contains(&way), "{refused:?}");
+        }
+    }
+    verb(&place, &["prune", "--keep-last", "0", "--max-size", "1B"]).expect(0);
+    assert_eq!(log(&place, &["--reads"])[0]["state"], "unrecovered");
+    verb(&place, &["recover", &directory.display().to_string()]).expect(0);
+    assert_eq!(verb(&place, &["cat", "f", "--before"]).expect(0).stdout, "old");
+    verb(&place, &["delete", &id]).expect(0);
+    // What is discarded can be deleted.
+    let id = record_and_kill(&place, &[], "echo newer > f");
+    let directory = library(&place).join("snapshots").join(&id);
+    verb(&place, &["recover", "--discard", &directory.display().to_string()]).expect(0);
+    verb(&place, &["delete", &id]).expect(0);
+    assert!(!directory.exists());
+    verb(&place, &["fsck"]).expect(0);
 }
