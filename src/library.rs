@@ -176,6 +176,31 @@ impl Library {
         log::append(&self.root, &log::Event::Recorded(entry.clone()))
     }
 
+    /// Adds the line of the recording in the directory at `path`, of which nobody was left to add it, if the directory is one
+    /// of the library's.
+    ///
+    /// # Errors
+    /// The log can't be read or written.
+    pub fn append_recovered(&self, path: &Path) -> Result<(), Error> {
+        let is_ours = |path: &PathBuf| {
+            let snapshots = self.snapshots().canonicalize();
+            snapshots.is_ok_and(|snapshots| path.parent() == Some(&snapshots))
+        };
+        let path = path.canonicalize().ok().filter(is_ours);
+        let Some(id) = path.as_ref().and_then(|path| path.file_name()?.to_str()).filter(|id| is_id(id))
+        else {
+            return Ok(());
+        };
+        // Without a snapshot, nothing was changed.
+        let Ok(snapshot) = Snapshot::open(&self.directory_of(id)) else { return Ok(()) };
+        let known = log::read(&self.root)?.recorded.into_iter().rfind(|entry| entry.id == id);
+        let entry = Entry::again(&snapshot, known.clone());
+        if known.as_ref() == Some(&entry) {
+            return Ok(());
+        }
+        self.append(&entry, &PathHashes::of(&snapshot))
+    }
+
     /// Writes down that a verb crossed the border of a session.
     ///
     /// # Errors

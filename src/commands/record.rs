@@ -38,7 +38,7 @@ use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::exit::Exit;
 use super::paths::shell_word;
-use super::recover::not_recovered;
+use super::recover::{add_to_log, not_recovered};
 use crate::cli::{self, IfUnavailable};
 use crate::library::ID_LENGTH;
 use crate::recall::key::Inheritance;
@@ -200,11 +200,16 @@ fn run_program(
 /// Recovers what the killed tracing process had recorded, with the files that only a descriptor holds.
 fn recover_lost(directory: SnapshotDir, mut held: HashMap<u32, File>, messages: &Messages) {
     let lost = "the tracing process was killed, and the command with it";
+    let path = directory.real_path().to_owned();
     let recovered = match (held.remove(&held::JOURNAL), held.remove(&held::BLOBS)) {
         (Some(journal), Some(blobs)) => recover::put_back(directory, &journal, &blobs),
         _ => Ok(directory),
     };
-    match recovered.and_then(|directory| recover::recover(directory, held)) {
+    let recovered = recovered.and_then(|directory| recover::recover(directory, held));
+    if recovered.is_ok() {
+        add_to_log(&path, &mut |sentence| messages.say(sentence));
+    }
+    match recovered {
         Ok(Recovery::Done(recovered)) => {
             let place = shell_word(recovered.path.as_os_str().as_bytes());
             messages.say(&format!("{lost}; what had been changed was recovered and is in {place}"));

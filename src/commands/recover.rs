@@ -12,6 +12,7 @@ use super::exit::{Exit, VerbResult};
 use super::out::Console;
 use super::paths::{number_of_paths, shell_word};
 use crate::cli::Recover;
+use crate::library::Library;
 use crate::snapshot::layout::{self, JOURNAL, SnapshotDir};
 use crate::snapshot::recover::{self, Recovered, Recovery};
 use crate::snapshot::{Error, Snapshot, printable};
@@ -27,7 +28,9 @@ pub fn run(args: &Recover, console: &mut Console) -> VerbResult {
         return discard(&directory, args, console);
     }
     let is_committed = directory.is_committed();
-    match recover::recover(directory, HashMap::new())? {
+    let recovery = recover::recover(directory, HashMap::new())?;
+    add_to_log(path, &mut |sentence| console.say(format_args!("{sentence}")));
+    match recovery {
         Recovery::Done(recovered) => done(&recovered, args, console),
         Recovery::Unneeded if is_committed => {
             nothing(args, console, "holds a snapshot that was committed: nothing was lost", Exit::Success)
@@ -50,6 +53,16 @@ pub fn run(args: &Recover, console: &mut Console) -> VerbResult {
             "holds no journal of a recording: there is nothing to recover",
             Exit::Finding,
         ),
+    }
+}
+
+/// Adds the line of what was recovered at `path` to the log, if that is in the library.
+pub fn add_to_log(path: &Path, say: &mut dyn FnMut(&str)) {
+    // A path needs no library, even one that can't be read.
+    let Ok(Some(library)) = Library::find() else { return };
+    // The snapshot is there, whatever becomes of its line: `log` finds it.
+    if let Err(error) = library.append_recovered(path) {
+        say(&error.to_string());
     }
 }
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::error::failed;
 use super::index::INDEX;
-use super::log::{self, EntryState, Event, Log};
+use super::log::{self, Event, Log};
 use super::rescues::{is_companion, is_unfinished_rescue};
 use super::sources::rebuild_index;
 use super::{
@@ -282,21 +282,7 @@ fn rebuild_log(library: &Library) -> Result<(), Error> {
             let Some(id) = name.to_str().filter(|name| is_id(name)) else { continue };
             let known = last.get(id).map(|entry| (*entry).clone());
             let entry = match Snapshot::open(&library.directory_of(id)) {
-                Ok(snapshot) if snapshot.header().kind.is_recording() => {
-                    // If the working tree is gone, only the log still has it.
-                    let tree = known.and_then(|entry| entry.working_tree);
-                    let mut entry = Entry::of(&snapshot);
-                    entry.working_tree = tree.or(entry.working_tree);
-                    // Its recorder was killed after the first snapshot.
-                    let path = snapshot.path();
-                    if entry.state == EntryState::Running
-                        && !layout::is_locked(path)
-                        && recover::recorder(path).is_none()
-                    {
-                        entry.state = EntryState::Killed;
-                    }
-                    Some(entry)
-                }
+                Ok(snapshot) if snapshot.header().kind.is_recording() => Some(Entry::again(&snapshot, known)),
                 _ => known,
             };
             events.extend(entry.map(Event::Recorded));

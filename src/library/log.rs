@@ -23,7 +23,7 @@ use super::error::{Error, failed};
 use crate::fs::parent_of;
 use crate::git;
 use crate::snapshot::change::PathEffect;
-use crate::snapshot::{FileRecord, Header, Snapshot, SnapshotKind, printable, recover};
+use crate::snapshot::{FileRecord, Header, Snapshot, SnapshotKind, layout, printable, recover};
 
 /// The log's name in the library.
 pub const LOG: &str = "log.jsonl";
@@ -321,6 +321,20 @@ impl Entry {
         let mut changes = Changes::default();
         snapshot.files().iter().for_each(|record| changes.add(record, PathEffect::of(record)));
         Entry::new(snapshot.header(), changes)
+    }
+
+    /// The entry of the recording in a snapshot of which the log may tell already.
+    pub fn again(snapshot: &Snapshot, known: Option<Entry>) -> Entry {
+        let mut entry = Entry::of(snapshot);
+        // If the working tree is gone, only the log still has it.
+        entry.working_tree = known.and_then(|known| known.working_tree).or(entry.working_tree);
+        // Its recorder was killed after the first snapshot.
+        let path = snapshot.path();
+        if entry.state == EntryState::Running && !layout::is_locked(path) && recover::recorder(path).is_none()
+        {
+            entry.state = EntryState::Killed;
+        }
+        entry
     }
 
     /// Whether it stays until somebody deletes it: it has a name, or was imported.

@@ -146,3 +146,56 @@ fn killed_recording_is_deleted_only_when_its_journal_is_discarded() {
     assert!(!directory.exists());
     verb(&place, &["fsck"]).expect(0);
 }
+
+#[test]
+fn recovered_recording_is_in_the_log() {
+    let place = Place::new();
+    place.write("f", "old");
+    let id = record_and_kill(&place, &[], "echo new > f");
+    let directory = library(&place).join("snapshots").join(&id).display().to_string();
+    verb(&place, &["recover", &directory]).expect(0);
+    verb(&place, &["fsck"]).expect(0);
+    let lines = fs::read_to_string(library(&place).join("log.jsonl")).unwrap();
+    assert_eq!(lines.lines().count(), 1, "{lines}");
+    let line: serde_json::Value = serde_json::from_str(&lines).unwrap();
+    assert_eq!([&line["id"], &line["state"]], [&serde_json::json!(id), &serde_json::json!("killed")]);
+    // Once is enough, and a repair has nothing to add.
+    verb(&place, &["recover", &directory]).expect(0);
+    let listed = log(&place, &[]);
+    verb(&place, &["fsck", "--repair"]).expect(0);
+    assert_eq!(fs::read_to_string(library(&place).join("log.jsonl")).unwrap(), lines);
+    assert_eq!(log(&place, &[]), listed);
+    assert_eq!(verb(&place, &["history", "f"]).expect(0).stdout.matches(&id).count(), 1);
+}
+
+#[test]
+fn what_is_recovered_when_the_tracing_process_is_killed_is_in_the_log() {
+    let place = Place::new();
+    place.prepare("mkfifo go");
+    let mut front = run_command(&place, &[], "echo new > f; echo > done; read x < go").spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !place.at("done").exists() {
+        assert!(Instant::now() < deadline);
+    }
+    let pid = i32::try_from(front.id()).unwrap();
+    assert!(kill(tracer_of(command_of(pid).unwrap()).unwrap()));
+    wait(&mut front);
+    assert_eq!(log(&place, &[])[0]["state"], "killed");
+    verb(&place, &["fsck"]).expect(0);
+}
+
+#[test]
+fn first_snapshot_of_a_recovered_recording_does_not_go_on() {
+    let place = Place::new();
+    let id = record_in_background(&place, "echo newer > newer");
+    let survivor = fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
+        let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
+        let directory = fs::read_link(entry.path().join("cwd")).ok()?;
+        (directory == place.at("") && tracer_of(pid).is_some()).then_some(pid)
+    });
+    assert!(kill(tracer_of(survivor.unwrap()).unwrap()));
+    let directory = library(&place).join("snapshots").join(&id).display().to_string();
+    verb(&place, &["recover", &directory]).expect(0);
+    assert_eq!(log(&place, &[])[0]["state"], "killed");
+    verb(&place, &["fsck"]).expect(0);
+}

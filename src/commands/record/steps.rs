@@ -25,7 +25,7 @@ use super::tracing::{exec_error, failed, follow, recorder_of};
 use crate::agents::program::is_agent;
 use crate::cli::ReportFormat;
 use crate::commands::paths::counted;
-use crate::commands::recover::{lock, not_recovered};
+use crate::commands::recover::{add_to_log, lock, not_recovered};
 use crate::commands::shell::{Shell, shell_of};
 use crate::commands::show::number_of_calls;
 use crate::library::{ID_LENGTH, Library};
@@ -399,6 +399,7 @@ pub fn recover_lost(held: BTreeMap<u32, HashMap<u32, File>>, messages: &Messages
         match done {
             Ok(Recovery::Done(done)) => {
                 recovered += 1;
+                add_to_log(&directory, &mut |sentence| messages.say(sentence));
                 not_recovered(&done).iter().for_each(|sentence| messages.say(sentence));
             }
             Ok(Recovery::Nothing | Recovery::Unneeded) => {}
