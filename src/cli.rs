@@ -1161,11 +1161,16 @@ pub struct Import {
 
 #[derive(Debug, Args)]
 pub struct Recover {
-    /// The directory of the recording
-    pub dir: PathBuf,
+    /// The directory of the recording; or a recording of the library: an identifier or at least four characters of it, a
+    /// name, or @
+    #[arg(value_name = "SNAP|DIR")]
+    pub recording: PathBuf,
     /// Only remove what the recording has left
     #[arg(long)]
     pub discard: bool,
+    /// Whose recording.
+    #[command(flatten)]
+    pub access: SessionAccess,
     /// One JSON object
     #[arg(long)]
     pub json: bool,

@@ -139,6 +139,21 @@ pub fn directory_of(word: &Path, access: &SessionAccess) -> Result<PathBuf, libr
     })
 }
 
+/// The directory that a word names, which must not be a slip: it is changed. A directory that is there is meant, whatever
+/// recording has its name.
+pub fn directory_to_change(word: &Path, access: &SessionAccess) -> anyhow::Result<PathBuf> {
+    if word.is_dir() {
+        return Ok(word.to_owned());
+    }
+    match find(word, access)? {
+        Named::Directory(path) => Ok(path),
+        Named::Recording(entry, path) => {
+            require_whole(word, &entry)?;
+            Ok(path)
+        }
+    }
+}
+
 /// What a word names, if the verb's session may see it.
 fn find(word: &Path, access: &SessionAccess) -> Result<Named, library::Error> {
     if access.recordings_only {

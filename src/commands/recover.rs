@@ -9,6 +9,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::exit::{Exit, VerbResult};
+use super::open::directory_to_change;
 use super::out::Console;
 use super::paths::{number_of_paths, shell_word};
 use crate::cli::Recover;
@@ -19,35 +20,46 @@ use crate::snapshot::{Error, Snapshot, printable};
 
 /// Runs `recover`.
 pub fn run(args: &Recover, console: &mut Console) -> VerbResult {
-    let path = args.dir.as_path();
+    let path = directory_to_change(&args.recording, &args.access)?;
+    let path = path.as_path();
     if let Err(error) = std::fs::read_dir(path) {
         return Err(Error::io("open", path)(error).into());
     }
     let directory = lock(path, &mut |sentence| console.say(format_args!("{sentence}")))?;
     if args.discard {
-        return discard(&directory, args, console);
+        return discard(&directory, path, args, console);
     }
     let is_committed = directory.is_committed();
     let recovery = recover::recover(directory, HashMap::new())?;
     add_to_log(path, &mut |sentence| console.say(format_args!("{sentence}")));
     match recovery {
         Recovery::Done(recovered) => done(&recovered, args, console),
-        Recovery::Unneeded if is_committed => {
-            nothing(args, console, "holds a snapshot that was committed: nothing was lost", Exit::Success)
-        }
+        Recovery::Unneeded if is_committed => nothing(
+            path,
+            args,
+            console,
+            "holds a snapshot that was committed: nothing was lost",
+            Exit::Success,
+        ),
         Recovery::Unneeded => {
-            nothing(args, console, "holds a recording that had changed nothing yet", Exit::Success)
+            nothing(path, args, console, "holds a recording that had changed nothing yet", Exit::Success)
         }
         Recovery::Nothing if !layout::damaged_journals(path).is_empty() => nothing(
+            path,
             args,
             console,
             "was recovered from a damaged journal, which --discard removes",
             Exit::Finding,
         ),
-        Recovery::Nothing if is_committed => {
-            nothing(args, console, "holds a complete snapshot: there is nothing to recover", Exit::Success)
-        }
+        Recovery::Nothing if is_committed => nothing(
+            path,
+            args,
+            console,
+            "holds a complete snapshot: there is nothing to recover",
+            Exit::Success,
+        ),
         Recovery::Nothing => nothing(
+            path,
             args,
             console,
             "holds no journal of a recording: there is nothing to recover",
@@ -121,18 +133,24 @@ fn has_first(path: &Path, id: &str) -> bool {
     })
 }
 
-fn discard(directory: &SnapshotDir, args: &Recover, console: &mut Console) -> VerbResult {
-    let failed = || Error::io("remove the journal in", &args.dir);
+fn discard(directory: &SnapshotDir, path: &Path, args: &Recover, console: &mut Console) -> VerbResult {
+    let failed = || Error::io("remove the journal in", path);
     let damaged = layout::damaged_journals(directory.real_path());
     if directory.open_journal().map_err(failed())?.is_none() && damaged.is_empty() {
-        return nothing(args, console, "holds no journal of a recording: nothing was removed", Exit::Finding);
+        return nothing(
+            path,
+            args,
+            console,
+            "holds no journal of a recording: nothing was removed",
+            Exit::Finding,
+        );
     }
     if !damaged.is_empty() {
         damaged.iter().try_for_each(std::fs::remove_dir_all).map_err(failed())?;
-        return nothing(args, console, "holds no damaged journal any more", Exit::Success);
+        return nothing(path, args, console, "holds no damaged journal any more", Exit::Success);
     }
     directory.discard_unfinished().map_err(failed())?;
-    nothing(args, console, "holds nothing of the killed recording any more", Exit::Success)
+    nothing(path, args, console, "holds nothing of the killed recording any more", Exit::Success)
 }
 
 #[derive(Serialize)]
@@ -187,8 +205,8 @@ pub fn waiting_for(pid: u32) -> String {
 }
 
 /// Reports that nothing was recovered.
-fn nothing(args: &Recover, console: &mut Console, what: &str, exit: Exit) -> VerbResult {
-    let dir = shown(&args.dir);
+fn nothing(path: &Path, args: &Recover, console: &mut Console, what: &str, exit: Exit) -> VerbResult {
+    let dir = shown(path);
     if args.json {
         console.json(&RecoverJson {
             recovered: false,

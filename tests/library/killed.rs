@@ -199,3 +199,38 @@ fn first_snapshot_of_a_recovered_recording_does_not_go_on() {
     assert_eq!(log(&place, &[])[0]["state"], "killed");
     verb(&place, &["fsck"]).expect(0);
 }
+
+#[test]
+fn killed_recording_is_recovered_by_its_name() {
+    let place = Place::new();
+    place.write("f", "old");
+    for word in ["id", "prefix", "@", "name"] {
+        let id = record_and_kill(&place, &["--name", "named"], "echo new > f");
+        let word = match word {
+            "id" => &id,
+            "prefix" => &id[..4],
+            "name" => "named",
+            word => word,
+        };
+        let recovered = verb(&place, &["recover", word]).expect(0);
+        assert!(recovered.stdout.contains(&id), "{recovered:?}");
+        assert_eq!(log(&place, &[])[0]["state"], "killed", "{word}");
+        verb(&place, &["undo"]).expect(0);
+        assert_eq!(read(&place, "f").as_deref(), Some("old"), "{word}");
+        verb(&place, &["delete", &id]).expect(0);
+    }
+    let id = record_and_kill(&place, &[], "echo new > f");
+    let short = verb(&place, &["recover", "--discard", &id[..3]]).expect(2).stderr;
+    assert!(short.contains("too short"), "{short}");
+    // A directory that is there is meant, whatever the library has.
+    fs::create_dir(place.at(&id)).unwrap();
+    verb(&place, &["recover", &id]).expect(1);
+    fs::remove_dir(place.at(&id)).unwrap();
+    verb(&place, &["recover", "--discard", &id]).expect(0);
+    let other = record_and_kill(&place, &["--session", "s"], "echo newer > f");
+    let of_another = |arguments: &[&str]| -> Run {
+        place.command().env("AGENT_SNAPSHOT_SESSION", "t").args(arguments).output().unwrap().into()
+    };
+    of_another(&["recover", &other]).expect(3);
+    of_another(&["recover", &other, "--allow-cross-session"]).expect(0);
+}
