@@ -25,6 +25,10 @@ pub fn run(args: &Recover, console: &mut Console) -> VerbResult {
     if let Err(error) = std::fs::read_dir(path) {
         return Err(Error::io("open", path)(error).into());
     }
+    // Whatever is in a directory that is none of ours.
+    if !may_be_recorded_into(path) {
+        return no_journal(path, args, console);
+    }
     let directory = lock(path, &mut |sentence| console.say(format_args!("{sentence}")))?;
     if args.discard {
         return discard(&directory, path, args, console);
@@ -58,13 +62,7 @@ pub fn run(args: &Recover, console: &mut Console) -> VerbResult {
             "holds a complete snapshot: there is nothing to recover",
             Exit::Success,
         ),
-        Recovery::Nothing => nothing(
-            path,
-            args,
-            console,
-            "holds no journal of a recording: there is nothing to recover",
-            Exit::Finding,
-        ),
+        Recovery::Nothing => no_journal(path, args, console),
     }
 }
 
@@ -137,13 +135,7 @@ fn discard(directory: &SnapshotDir, path: &Path, args: &Recover, console: &mut C
     let failed = || Error::io("remove the journal in", path);
     let damaged = layout::damaged_journals(directory.real_path());
     if directory.open_journal().map_err(failed())?.is_none() && damaged.is_empty() {
-        return nothing(
-            path,
-            args,
-            console,
-            "holds no journal of a recording: nothing was removed",
-            Exit::Finding,
-        );
+        return no_journal(path, args, console);
     }
     if !damaged.is_empty() {
         damaged.iter().try_for_each(std::fs::remove_dir_all).map_err(failed())?;
@@ -202,6 +194,23 @@ pub fn not_recovered(recovered: &Recovered) -> Vec<String> {
 /// Says that the recorder `pid` is waited for.
 pub fn waiting_for(pid: u32) -> String {
     format!("waiting for process {pid}, which completes the recording")
+}
+
+/// Whether a directory has what a recording leaves there, or is in use.
+fn may_be_recorded_into(path: &Path) -> bool {
+    path.join(JOURNAL).symlink_metadata().is_ok()
+        || !layout::damaged_journals(path).is_empty()
+        || Snapshot::header_of(path).is_ok()
+        || layout::is_locked(path)
+}
+
+/// Reports that there is no journal.
+fn no_journal(path: &Path, args: &Recover, console: &mut Console) -> VerbResult {
+    let what = match args.discard {
+        true => "holds no journal of a recording: nothing was removed",
+        false => "holds no journal of a recording: there is nothing to recover",
+    };
+    nothing(path, args, console, what, Exit::Finding)
 }
 
 /// Reports that nothing was recovered.

@@ -234,3 +234,27 @@ fn killed_recording_is_recovered_by_its_name() {
     of_another(&["recover", &other]).expect(3);
     of_another(&["recover", &other, "--allow-cross-session"]).expect(0);
 }
+
+#[test]
+fn directory_without_a_journal_is_no_recording_to_recover() {
+    let place = Place::new();
+    place.write("mine/file", "mine");
+    for flags in [&[][..], &["--discard"]] {
+        for word in ["mine", "./mine"] {
+            let said = verb(&place, &[&["recover", word], flags].concat()).expect(1).stderr;
+            assert!(said.contains(&format!("{word} holds no journal of a recording: ")), "{said}");
+            assert_eq!(said.lines().count(), 1, "{said}");
+        }
+        // With a library and without one.
+        for round in 0..2 {
+            for word in ["nosuchdir", "./nosuchdir"] {
+                let said = verb(&place, &[&["recover", word], flags].concat()).expect(3).stderr;
+                assert!(said.contains(word) && said.lines().count() == 1, "{said}");
+            }
+            if round == 0 {
+                run(&place, &[], "true");
+            }
+        }
+    }
+    assert_eq!(read(&place, "mine/file").as_deref(), Some("mine"));
+}
