@@ -46,6 +46,23 @@ fn disk_too_full_for_the_manifest_leaves_the_command_and_the_old_snapshot_alone(
     assert!(stderr(&output).contains("agent-snapshot recover "), "{}", stderr(&output));
 }
 
+#[test]
+fn full_disk_that_takes_no_journal_offers_no_recovery() {
+    let place = Place::new();
+    let small = place.at("small");
+    let Some(_mounted) = SmallFilesystem::at(&small, "size=256k") else { return };
+    let fill = fs::write(small.join("filler"), vec![1; 1 << 20]);
+    assert_eq!(fill.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+    let mut command = place.program(BINARY);
+    let output =
+        command.arg("--snapshot-dir").arg(small.join("out")).args(["sh", "-c", "echo done"]).output();
+    let output = output.unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(125), &b"done\n"[..]));
+    let said = stderr(&output);
+    assert!(said.contains("there is no journal from which one could be made"), "{said}");
+    assert!(!small.join("out").exists());
+}
+
 /// Records a script under a limit on the length of files, of so many blocks of 512 bytes.
 fn record_limited(place: &Place, limit: &str, script: &str) -> Output {
     let script = format!(
