@@ -1505,8 +1505,10 @@ mod tests {
             |verb: &clap::Command, id: &str| verb.get_arguments().any(|argument| argument.get_id() == id);
         let mut command = Cli::command();
         command.build();
-        for verb in command.get_subcommands().filter(|verb| has(verb, "session") && verb.get_name() != "run")
-        {
+        // No reference tells of a recording that was killed.
+        let is_about_snapshots =
+            |verb: &&clap::Command| has(verb, "session") && !matches!(verb.get_name(), "run" | "recover");
+        for verb in command.get_subcommands().filter(is_about_snapshots) {
             let names = |argument: &clap::Arg| {
                 let names = argument.get_value_names().unwrap_or_default();
                 argument.is_positional() && names.iter().any(|name| name.starts_with("SNAP"))
