@@ -475,6 +475,7 @@ impl Verb {
             | Verb::Restore(Restore { access, .. })
             | Verb::Branch(Branch { access, .. })
             | Verb::Export(Export { access, .. })
+            | Verb::Recover(Recover { access, .. })
             | Verb::Delete(Delete { access, .. })
             | Verb::Prune(Prune { access, .. })
             | Verb::Stats(Stats { access, .. }) => Some(access),
@@ -482,7 +483,6 @@ impl Verb {
             | Verb::Session(_)
             | Verb::Mcp(_)
             | Verb::Import(_)
-            | Verb::Recover(_)
             | Verb::Recall(_)
             | Verb::Fsck(_)
             | Verb::Init(_)

@@ -528,9 +528,9 @@ fn session_without_a_name_is_that_of_the_environment() {
     run(&place, &["--session", "s"], "echo > f");
     let of_each =
         ["log", "ui", "undo", "redo", "show", "diff", "verify", "check", "attest", "prune", "stats"];
-    for words in
-        [&of_each.map(|verb| vec![verb])[..], &[vec!["history", "f"], vec!["policy", "from"]]].concat()
-    {
+    let with_words =
+        [vec!["history", "f"], vec!["policy", "from"], vec!["delete", "@"], vec!["recover", "@"]];
+    for words in [&of_each.map(|verb| vec![verb])[..], &with_words].concat() {
         let words = [&words, &["--session"][..]].concat();
         let refused = verb(&place, &words).expect(2);
         let said = "agent-snapshot: this is not run in a session: --session ID names one\n";
