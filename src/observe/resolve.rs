@@ -128,7 +128,7 @@ pub enum Unresolved {
     TooDeep,
     /// The kernel does not tell us where the path starts.
     UnknownStart,
-    /// A magic link on the way stands for what is on another mount than what has this name of its here.
+    /// A magic link on the way, whose text this is, stands for something on another mount than the one at that path here.
     OnOtherMount(Vec<u8>),
     /// It leads to a filesystem that the tree serves itself, which must not be accessed while a tracee is
     /// stopped. As much of its name as is known.
@@ -465,14 +465,7 @@ impl<'a> Walk<'a> {
                 if let Some(object) = self.object_of_other_mounts(&real, &stat) {
                     let link = self.outside(&real);
                     self.crossed.push(Crossed { path: real, stat });
-                    todo.reverse();
-                    let rest = todo.join(&b'/');
-                    let is_serving = self.resolver.is_serving();
-                    let found = self.run_from_object(object?, &rest, follow)?;
-                    return match is_serving || rest.is_empty() || is_reached(&found, &link, &rest, follow) {
-                        true => Ok(found),
-                        false => Err(Unresolved::Unnamed(found.path)),
-                    };
+                    return self.run_from_object(object?, Some(&link), todo, follow);
                 }
                 let target = self.read_symlink(&real, &stat);
                 if let (Err(Unresolved::Nameless), Some((mounts, _))) = (&target, self.names.mounts) {
@@ -485,9 +478,7 @@ impl<'a> Walk<'a> {
                     let found = found.ok_or(Unresolved::Nameless)?;
                     let directory = fs::lstat(&found).ok().flatten().ok_or(Unresolved::Nameless)?;
                     self.crossed.push(Crossed { path: real, stat });
-                    todo.reverse();
-                    let rest = todo.join(&b'/');
-                    return self.run_from_object(Resolved::object(found, directory), &rest, follow);
+                    return self.run_from_object(Resolved::object(found, directory), None, todo, follow);
                 }
                 let target = match target {
                     Err(Unresolved::Nameless) if self.names.prefix.is_empty() => {
@@ -521,21 +512,29 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Goes on from an object that is known by its name here.
+    /// Goes on from an object that is known by its name here; if a magic link stands for it, what is found has to be what the
+    /// thread reaches through that.
     fn run_from_object(
         mut self,
         object: Resolved,
-        rest: &[u8],
+        link: Option<&[u8]>,
+        mut todo: Vec<Vec<u8>>,
         follow: bool,
     ) -> Result<Resolved, Unresolved> {
         let mut crossed = self.crossed_by_name()?;
-        if rest.is_empty() {
+        if todo.is_empty() {
             return Ok(Resolved { crossed, ..object });
         }
+        todo.reverse();
+        let rest = todo.join(&b'/');
+        let is_serving = self.resolver.is_serving();
         let Viewpoint { process, thread, .. } = *self.names;
         let ours = Viewpoint { prefix: Vec::new(), root: Vec::new(), mounts: None, process, thread };
         let walk = Walk::new(self.resolver, &ours, false);
-        let mut found = walk.run(&object.path, rest, follow)?;
+        let mut found = walk.run(&object.path, &rest, follow)?;
+        if link.is_some_and(|link| !is_serving && !is_reached(&found, link, &rest, follow)) {
+            return Err(Unresolved::Unnamed(found.path));
+        }
         crossed.append(&mut found.crossed);
         Ok(Resolved { crossed, ..found })
     }
@@ -830,9 +829,13 @@ pub fn object_behind(mounts: &Mounts, link: &[u8], text: &[u8]) -> Result<Resolv
     }
 }
 
-/// Whether `rest`, looked up from what a magic link stands for, leads to what was found by names of ours: other things may be
-/// mounted below the directory there. If nothing is there, both are absent from one directory.
+/// Whether `rest`, looked up from the directory that a magic link stands for, leads to what was found by names of ours: other
+/// things may be mounted below it there. If nothing is there, both are absent from one directory. True if it leads through
+/// procfs, where the same path is another one to each process.
 pub fn is_reached(found: &Resolved, link: &[u8], rest: &[u8], follow: bool) -> bool {
+    if found.crossed.iter().any(|symlink| is_on_procfs(&symlink.stat)) {
+        return true;
+    }
     let identity =
         |path: &[u8], flags| rustix::fs::statat(CWD, path, flags).ok().map(|stat| (stat.st_dev, stat.st_ino));
     let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };

@@ -572,6 +572,16 @@ fn what_is_changed_through_a_process_in_another_namespace_is_a_gap() {
 }
 
 #[test]
+fn procfs_below_the_root_of_a_process_in_another_namespace_is_no_gap() {
+    for place in places("unshare -rm") {
+        let script = "unshare -rm sh -c ': > ready; exec sleep 100' & p=$!
+            until test -e ready; do sleep 0.01; done; cat /proc/$p/root/proc/self/comm; kill $p";
+        let output = place.recorder("auto").args(["sh", "-c", script]).output().unwrap();
+        assert_eq!(lost(&place.snapshot()), [], "{}", shown(&output));
+    }
+}
+
+#[test]
 fn what_is_changed_on_a_mount_that_only_a_descriptor_names_is_a_gap() {
     if !can_mount() || !has("perl") {
         return;

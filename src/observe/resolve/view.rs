@@ -392,11 +392,9 @@ fn locate_from_object(
         Err(unseen) => return Err(unseen),
     };
     let resolved = resolver.resolve(&names_of(caller), &base, rest, access.follow)?;
-    // What the tree serves must not be asked; and on procfs the same path is another one to each process.
+    // Filesystems that the tree serves are not asked.
     let is_plain = resolved.crossed.is_empty() && resolved.left.is_empty();
-    let is_unasked = is_plain && resolver.is_serving()
-        || resolved.crossed.iter().any(|symlink| resolve::is_on_procfs(&symlink.stat));
-    if is_unasked || resolve::is_reached(&resolved, link, path, access.follow) {
+    if is_plain && resolver.is_serving() || resolve::is_reached(&resolved, link, path, access.follow) {
         return Ok(resolved);
     }
     Err(Unseen::InForeignMountNamespace(resolved.path))
