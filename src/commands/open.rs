@@ -139,8 +139,8 @@ pub fn directory_of(word: &Path, access: &SessionAccess) -> Result<PathBuf, libr
     })
 }
 
-/// The directory that a word names, which must not be a slip: it is changed. A directory that is there is meant, whatever
-/// recording has its name.
+/// The directory that a word names, for a verb that changes it: of an identifier enough must be given to rule out a slip. An
+/// existing directory goes before a recording of that name.
 pub fn directory_to_change(word: &Path, access: &SessionAccess) -> anyhow::Result<PathBuf> {
     if word.is_dir() {
         return Ok(word.to_owned());
@@ -474,7 +474,7 @@ fn is_traced_by(recorder: u32) -> bool {
     tracer() == Some(recorder)
 }
 
-/// Whether this process is part of the recording that has begun so; also if it is part of one whose recorder it can't see.
+/// Whether this process is part of the recording that this frame began; also if it is part of one whose recorder it can't see.
 pub fn is_part_of(begin: &Begin) -> bool {
     tracer().map_or_else(is_recorded, |tracer| tracer == begin.recorder.pid)
 }

@@ -25,8 +25,8 @@ pub fn run(args: &Recover, console: &mut Console) -> VerbResult {
     if let Err(error) = std::fs::read_dir(path) {
         return Err(Error::io("open", path)(error).into());
     }
-    // Whatever is in a directory that is none of ours.
-    if !may_be_recorded_into(path) {
+    // Nothing else is asked of a directory that is not ours.
+    if !is_of_a_recording(path) {
         return no_journal(path, args, console);
     }
     let directory = lock(path, &mut |sentence| console.say(format_args!("{sentence}")))?;
@@ -196,8 +196,8 @@ pub fn waiting_for(pid: u32) -> String {
     format!("waiting for process {pid}, which completes the recording")
 }
 
-/// Whether a directory has what a recording leaves there, or is in use.
-fn may_be_recorded_into(path: &Path) -> bool {
+/// Whether a directory holds anything of a recording, or is in use by one.
+fn is_of_a_recording(path: &Path) -> bool {
     path.join(JOURNAL).symlink_metadata().is_ok()
         || !layout::damaged_journals(path).is_empty()
         || Snapshot::header_of(path).is_ok()

@@ -14,7 +14,8 @@ use crate::snapshot::printable;
 /// Runs `run`, whose status is the command's.
 pub fn run(args: Run) -> Exit {
     let Run { recall, options } = args;
-    match request(&recall, &options) {
+    // Nothing is run if an option is wrong, whatever --if-unavailable says.
+    match check_names(&options).and_then(|()| request(&recall, &options)) {
         Ok(request) => record::run(options, Destination::Library, request),
         Err(why) => {
             record::Messages::new(options.quiet).say(&why);
@@ -23,14 +24,13 @@ pub fn run(args: Run) -> Exit {
     }
 }
 
-/// What is asked for of a recall, if anything. Nothing is run if an option is wrong, whatever --if-unavailable says.
+/// Refuses a name that would mean something else, and a path that is none.
 ///
 /// # Errors
-/// One sentence: the options or the configuration make no sense.
-fn request(recall: &RecallOptions, options: &RecordingOptions) -> Result<Option<RecallRequest>, String> {
-    if let Some(name) =
-        options.name.as_deref().filter(|name| is_id(name) || name.starts_with('@') || name.contains('/'))
-    {
+/// One sentence, which names the option.
+fn check_names(options: &RecordingOptions) -> Result<(), String> {
+    let is_taken = |name: &&str| is_id(name) || name.starts_with('@') || name.contains('/');
+    if let Some(name) = options.name.as_deref().filter(is_taken) {
         let shown = printable(name.as_bytes());
         return Err(format!(
             "--name {shown} would be taken for an identifier or a directory: choose another name"
@@ -39,6 +39,14 @@ fn request(recall: &RecallOptions, options: &RecordingOptions) -> Result<Option<
     if options.ignore.iter().any(|path| path.is_empty()) {
         return Err("--ignore needs a path: it is empty".to_owned());
     }
+    Ok(())
+}
+
+/// What is asked for of a recall, if anything.
+///
+/// # Errors
+/// One sentence: the options or the configuration make no sense.
+fn request(recall: &RecallOptions, options: &RecordingOptions) -> Result<Option<RecallRequest>, String> {
     let Some(mode) = recall.recall else { return Ok(None) };
     let consistency = match (recall.consistency, recall.ttl) {
         (ConsistencyChoice::Always, None) => Consistency::Always,

@@ -105,10 +105,7 @@ pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Perform
         (Some(unknown), Some(path)) if !exists(path) && !history.any_changed(path, args)? => Some(unknown),
         _ => None,
     };
-    // Of a session as a whole, they were named.
-    let is_whole_session = args.options.access.session.is_some();
     if !is_named
-        && !is_whole_session
         && unknown.is_none()
         && let Some(refusal) = history.passed_over(&chosen, &paths, args)
     {

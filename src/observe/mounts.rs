@@ -212,7 +212,7 @@ impl Mounts {
         self.moved || self.pending.iter().any(|pending| pending.namespace == self.own_namespace)
     }
 
-    /// Notes that names may mean something else from now on: the tree uses a mount that is not at its path here.
+    /// Notes that the tree uses a mount that is not at its path here: from now on, each thread has a view.
     pub fn note_moved(&mut self) {
         self.moved = true;
     }
@@ -607,6 +607,11 @@ impl ObjectId {
         let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
         has_mount.then_some(ObjectId { mount: found.stx_mnt_id, inode: (device, found.stx_ino) })
     }
+}
+
+/// Whether a call of this name makes a mount that only a descriptor names.
+pub fn makes_detached_mount(name: &str) -> bool {
+    matches!(name, "open_tree" | "open_tree_attr" | "fsmount")
 }
 
 fn read_text(table: &mut File) -> Vec<u8> {

@@ -139,7 +139,7 @@ impl Recording {
     pub fn locate(&mut self, caller: Caller, access: &Access) -> Result<Resolved, Unseen> {
         let Some(view) = self.view_of(caller) else {
             let located = view::locate(&mut self.resolver, caller, access);
-            return if self.leads_to_other_mount(&located) { self.locate(caller, access) } else { located };
+            return if self.note_other_mount(&located) { self.locate(caller, access) } else { located };
         };
         let resolved = view::locate_among(&mut self.resolver, &self.mounts, &view, caller, access)?;
         self.unless_hidden(resolved)
@@ -157,15 +157,11 @@ impl Recording {
         let Some(view) = view else {
             let located =
                 view::locate_from(&mut self.resolver, caller, base.unwrap_or(b"/"), place.path, follow);
-            if !self.leads_to_other_mount(&located) {
+            if !self.note_other_mount(&located) {
                 return located;
             }
             let view = self.view_of(caller);
-            return if view.is_some() {
-                self.locate_from(caller, view.as_deref(), place, follow)
-            } else {
-                located
-            };
+            return self.locate_from(caller, view.as_deref(), place, follow);
         };
         let names = (&self.mounts, view);
         let resolved =
@@ -173,8 +169,9 @@ impl Recording {
         self.unless_hidden(resolved)
     }
 
-    /// Whether what a path leads to can be found only from where its thread sees names, which is looked at from now on.
-    fn leads_to_other_mount(&mut self, located: &Result<Resolved, Unseen>) -> bool {
+    /// If a path led to another mount than the one at its name here, has each thread asked for its view from now on; whether it
+    /// did.
+    fn note_other_mount(&mut self, located: &Result<Resolved, Unseen>) -> bool {
         let is_on_other_mount = matches!(located, Err(Unseen::Unresolved(Unresolved::OnOtherMount(_))));
         if is_on_other_mount {
             self.mounts.note_moved();

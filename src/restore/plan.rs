@@ -184,9 +184,9 @@ fn entries(names: &[Vec<u8>]) -> String {
 pub struct RestorePlan {
     /// What changes, in the order of the paths.
     pub steps: Vec<Step>,
-    /// Targets in neither of their recorded states, by the index of their records.
+    /// Targets in neither of their recorded states, and those of `occupied`, by the index of their records.
     pub conflicts: Vec<usize>,
-    /// Those of the conflicts that are directories in the place of something else, and why they stay.
+    /// Directories that something else is to replace, and why they stay.
     pub occupied: BTreeMap<usize, LeftReason>,
     /// Paths that can't be put back.
     pub obstacles: Vec<(Vec<u8>, Obstacle)>,

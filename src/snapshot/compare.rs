@@ -202,7 +202,7 @@ impl LinkedFile {
         LinkedFile::of_movable(at).filter(|_| at.file_type == FileType::File)
     }
 
-    /// The same of what programs may be waiting at, besides a file: a FIFO or a socket.
+    /// The same, also of a FIFO or a socket.
     pub fn of_movable(at: &Present) -> Option<LinkedFile> {
         let (inode, mtime) = (at.identity(), (at.mtime, at.mtime_nsec));
         let is_movable = matches!(at.file_type, FileType::File | FileType::Fifo | FileType::Socket);

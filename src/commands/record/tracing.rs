@@ -168,12 +168,11 @@ fn record(
             RecordingOutcome { error: None, timed_out, at_refusal, complete, notes, report, policy }
         }
         Err(error) => {
-            let journal = directory.open_journal().ok().flatten();
-            let has_journal =
-                journal.and_then(|journal| journal.metadata().ok()).is_some_and(|found| found.len() > 0);
-            let what = match has_journal {
-                true => format!("agent-snapshot recover {named} makes one of what was changed"),
-                false => "there is no journal from which one could be made".to_owned(),
+            let what = match directory.open_journal() {
+                Ok(Some(journal)) if journal.metadata().is_ok_and(|found| found.len() > 0) => {
+                    format!("agent-snapshot recover {named} makes one of what was changed")
+                }
+                _ => "there is no journal from which one could be made".to_owned(),
             };
             RecordingOutcome::failed(format!("{error}; {what}"), timed_out)
         }

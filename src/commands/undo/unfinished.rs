@@ -42,9 +42,12 @@ impl Recordings {
         unfinished.filter(move |(entry, _)| scope.contains(entry, &self.library))
     }
 
-    /// Says which recording in scope is unfinished and newer than one of those that were chosen, and the ways that work;
-    /// none if there is none.
+    /// Says which unfinished recording in scope is newer than the oldest of those that were chosen, and the ways that work; none
+    /// if there is none, or if a session is undone as a whole, since [`Recordings::name_unfinished`] has named its own.
     pub(super) fn passed_over(&self, chosen: &[&Entry], paths: &[OsString], args: &Undo) -> Option<String> {
+        if args.options.access.session.is_some() {
+            return None;
+        }
         let oldest = chosen.first();
         let is_newer = |entry: &Entry| oldest.is_none_or(|oldest| entry.time > oldest.time);
         let (Entry { id, .. }, why) = self.all_unfinished(args).find(|(entry, _)| is_newer(entry))?;
@@ -52,7 +55,7 @@ impl Recordings {
         let why = match why {
             Unfinished::Running if oldest.is_none() => "is still running: it can be undone once it has ended",
             Unfinished::Running => "still running: wait for its end",
-            Unfinished::Killed => &format!("was killed: recover it first with: {}", self.recover(id)),
+            Unfinished::Killed => &format!("was killed: recover it first with: {}", self.recovery(id)),
         };
         let instead = oldest.map(|_| {
             let mut words = vec![b"agent-snapshot".as_slice(), b"undo"];
@@ -66,7 +69,7 @@ impl Recordings {
         Some(format!("{id} {newer}{why}{}", instead.unwrap_or_default()))
     }
 
-    /// Names the recordings of a session that is undone as a whole of which that does not undo what they change.
+    /// Names the unfinished recordings of a session that is undone as a whole: what they change is not undone.
     pub(super) fn name_unfinished(&self, args: &Undo, console: &mut Console) {
         for (Entry { id, .. }, why) in self.all_unfinished(args) {
             match why {
@@ -77,14 +80,14 @@ impl Recordings {
                 }
                 Unfinished::Killed => console.say(format_args!(
                     "{id} was killed: what it changed is not undone ({} makes a snapshot of it)",
-                    self.recover(id)
+                    self.recovery(id)
                 )),
             }
         }
     }
 
-    /// The command that recovers a recording.
-    fn recover(&self, id: &str) -> String {
+    /// The command line that recovers a recording.
+    fn recovery(&self, id: &str) -> String {
         let path = self.library.directory_of(id);
         format!("agent-snapshot recover {}", shell_word(path.as_os_str().as_bytes()))
     }

@@ -22,7 +22,7 @@ use crate::observe::ledger::in_flight::{CallId, Footprint};
 use crate::observe::ledger::inodes::{Content, Stat};
 use crate::observe::ledger::now_us;
 use crate::observe::ledger::protect::Filesystems;
-use crate::observe::mounts::{PendingMountPoint, PrivateId};
+use crate::observe::mounts::{PendingMountPoint, PrivateId, makes_detached_mount};
 use crate::observe::network;
 use crate::observe::processes::Rights;
 use crate::observe::recording::Recording;
@@ -483,9 +483,7 @@ impl Recording {
         }
         if special == Some(Special::Namespace) {
             self.mounts_changed(caller, name, mount_point.as_ref());
-            // A mount that only a descriptor names.
-            if matches!(name, "open_tree" | "open_tree_attr" | "fsmount") && result.is_some_and(|fd| fd >= 0)
-            {
+            if makes_detached_mount(name) && result.is_some_and(|fd| fd >= 0) {
                 self.mounts.note_moved();
             }
         }

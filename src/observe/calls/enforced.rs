@@ -16,6 +16,7 @@ use super::ways::{Way, fails_anyway, ways, ways_in_the_dark};
 use crate::fs::{self, FileStat, parent_of};
 use crate::observe::enforce::{Forbidden, Use, has_names, is_process_memory};
 use crate::observe::ledger::ids::ProcessId;
+use crate::observe::mounts::makes_detached_mount;
 use crate::observe::network::MOST;
 use crate::observe::processes::{OwnProgram, Rights};
 use crate::observe::recording::Recording;
@@ -643,7 +644,7 @@ impl Recording {
             // Its holder could have calls made that are not seen.
             Special::Filter { listener: true, .. } => (libc::EBUSY, WarningKind::Listener),
             // What it shows has no name, and mount(8) can do without.
-            Special::Namespace if matches!(call.name, "open_tree" | "open_tree_attr" | "fsmount") => {
+            Special::Namespace if makes_detached_mount(call.name) => {
                 (libc::ENOSYS, WarningKind::UnmodelledSyscall)
             }
             Special::IoUring
