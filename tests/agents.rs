@@ -114,6 +114,34 @@ const CODEX_SANDBOX: Client = Client {
     ..CODEX
 };
 
+/// What may happen to the first command of each, too: its shell starts before Codex has saved the functions of one.
+const CODEX_WITHOUT_SAVED_SHELL: Client = Client {
+    command: &[
+        "codex",
+        "exec",
+        "--disable",
+        "shell_snapshot",
+        "--dangerously-bypass-approvals-and-sandbox",
+        "--dangerously-bypass-hook-trust",
+        "do the steps",
+    ],
+    ..CODEX
+};
+
+const CODEX_SANDBOX_WITHOUT_SAVED_SHELL: Client = Client {
+    command: &[
+        "codex",
+        "exec",
+        "--disable",
+        "shell_snapshot",
+        "--sandbox",
+        "workspace-write",
+        "--dangerously-bypass-hook-trust",
+        "do the steps",
+    ],
+    ..CODEX_SANDBOX
+};
+
 const GEMINI_SETTINGS: (&str, &str) =
     (".gemini/settings.json", "{\"security\": {\"auth\": {\"selectedType\": \"gemini-api-key\"}}}\n");
 
@@ -276,7 +304,19 @@ fn slow_agents_codex_in_its_sandbox_as_a_whole() {
 #[test]
 #[ignore = "slow: installs and runs a real client"]
 fn slow_agents_in_a_session() {
-    for client in [&CLAUDE, &CLAUDE_SANDBOX, &CODEX, &CODEX_SANDBOX, &GEMINI, &QWEN, &OPENCODE, &COPILOT] {
+    let clients = [
+        &CLAUDE,
+        &CLAUDE_SANDBOX,
+        &CODEX,
+        &CODEX_SANDBOX,
+        &CODEX_WITHOUT_SAVED_SHELL,
+        &CODEX_SANDBOX_WITHOUT_SAVED_SHELL,
+        &GEMINI,
+        &QWEN,
+        &OPENCODE,
+        &COPILOT,
+    ];
+    for client in clients {
         println!("{}", client.command.join(" "));
         let client = Client { init: Some(&[]), recipe: None, edited: &[], ..*client };
         let Some(alone) = given_alone(&client) else { return };

@@ -83,24 +83,34 @@ const SANDBOXES: [&[u8]; 3] = [b"bwrap", b"codex-linux-sandbox", b"apply-seccomp
 
 /// The line that an agent wanted to be run, if it has wrapped that, or has a sandbox run it.
 pub fn wanted_line(command: &[Vec<u8>], processes: &[RecordedProcess]) -> Option<Vec<u8>> {
-    let line = given_line(command.iter().map(Vec::as_slice));
-    let plain = line.as_deref().map(unwrapped);
-    if plain == line { sandboxed_title(processes) } else { plain }
+    line_of_agent(command).or_else(|| sandboxed_title(processes))
 }
 
-/// The line that an agent wanted to be run in a sandbox, by the processes of that: the first one that is wrapped as agents
-/// do.
+/// The line that these words have a shell run, if they are ones that an agent has given it.
+fn line_of_agent(words: &[Vec<u8>]) -> Option<Vec<u8>> {
+    let line = given_line(words.iter().map(Vec::as_slice))?;
+    let plain = unwrapped(&line);
+    (plain != line || is_started_by_codex(words)).then_some(plain)
+}
+
+/// Whether a program of Codex runs the last of these words, as it does with each command. As long as it has not saved the
+/// functions of a shell, it wraps nothing around the line itself.
+fn is_started_by_codex(words: &[Vec<u8>]) -> bool {
+    match words {
+        [_, option, ..] if option == b"--codex-run-as-process-setup" => true,
+        [program, ..] => file_name(program) == b"codex-linux-sandbox",
+        [] => false,
+    }
+}
+
+/// The line that an agent wanted to be run in a sandbox, by the processes of that.
 fn sandboxed_title(processes: &[RecordedProcess]) -> Option<Vec<u8>> {
     let execs = || processes.iter().flat_map(|process| process.execs.iter().chain([&*process.image]));
     let is_sandbox = |exec: &Exec| {
         let started_as = exec.argv.first().map_or(&b""[..], Vec::as_slice);
         [exec.exe.as_slice(), started_as].iter().any(|path| SANDBOXES.contains(&file_name(path)))
     };
-    if !execs().any(is_sandbox) {
-        return None;
-    }
-    let line_of = |exec: &Exec| given_line(exec.argv.iter().map(Vec::as_slice));
-    execs().filter_map(line_of).find_map(|line| words::wrapped_line(&line).map(|_| unwrapped(&line)))
+    execs().any(is_sandbox).then(|| execs().find_map(|exec| line_of_agent(&exec.argv))).flatten()
 }
 
 /// The line that the last of these words are for, if a shell is among them that they are given to.
@@ -206,6 +216,20 @@ mod tests {
         assert_eq!(line_of(&["/bin/bash", "-lc", &wrapped]), Some(line.as_bytes().to_vec()));
         let other = format!("{set}\n\nexec '/usr/bin/bash' -c {} and more", quoted(line));
         assert_eq!(line_of(&["/bin/bash", "-lc", &other]), Some(other.into_bytes()));
+    }
+
+    #[test]
+    fn line_that_codex_does_not_wrap_is_found() {
+        let line = "ls src; echo \"it's\"";
+        let shell = ["/usr/bin/bash", "-lc", line];
+        let setup = [&["/proc/self/exe", "--codex-run-as-process-setup", "43", "pipe"][..], &shell].concat();
+        let sandbox = [&["codex-linux-sandbox", "--sandbox-policy-cwd", "/repo", "--"][..], &shell].concat();
+        let words = |words: &[&str]| words.iter().map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
+        let wanted = Some(line.as_bytes().to_vec());
+        assert_eq!(wanted_line(&words(&setup), &[]), wanted);
+        assert_eq!(wanted_line(&words(&sandbox), &[]), wanted);
+        assert_eq!(wanted_line(&words(&["codex"]), &processes(&[&sandbox, &shell])), wanted);
+        assert_eq!(wanted_line(&words(&[&["env"][..], &shell].concat()), &[]), None);
     }
 
     /// Processes that executed these command lines of words.
