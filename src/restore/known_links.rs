@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use super::request::RestoreRequest;
 use super::root::Root;
+use super::targets::opposite;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::{KnownLinks, LinkedFile, content_id, state};
 use crate::snapshot::{FileRecord, Operation, Present, State};
@@ -76,12 +77,18 @@ pub fn with_known_names<'a>(
         };
         let (dev, ino) = file.inode();
         let is_wanted = LinkedFile::of_any(wanted) == Some(file);
+        // What the snapshot has left of the same file: any other attribute is somebody else's.
+        let left = state(record, opposite(request.wanted)).present();
+        let left = left.filter(|left| left.identity() == wanted.identity()).unwrap_or(wanted);
+        let live = Present { dev, ino, ..with_attributes(live, left) };
         let (wanted, operation) = match is_wanted {
-            true => (Present { dev, ino, nlink: wanted.nlink, ..live.clone() }, Operation::Existence),
+            true => (
+                Present { nlink: wanted.nlink, ..with_attributes(live.clone(), wanted) },
+                Operation::Existence,
+            ),
             // What was written by a name that has gone since.
             false => (wanted.clone(), Operation::Write),
         };
-        let live = Present { dev, ino, ..live };
         let [wanted, live] = [wanted, live].map(|at| State::Present(Box::new(at)));
         let [before, after] = match request.wanted {
             Side::Before => [wanted, live],
@@ -93,6 +100,12 @@ pub fn with_known_names<'a>(
     all.extend(added);
     all.sort_by(|one, other| one.path.cmp(&other.path));
     Cow::Owned(all)
+}
+
+/// `at` with the attributes of `of` that are no part of what is compared.
+fn with_attributes(at: Present, of: &Present) -> Present {
+    let (xattrs, inode_flags) = (of.xattrs.clone(), of.inode_flags.clone());
+    Present { uid: of.uid, gid: of.gid, xattrs, inode_flags, ..at }
 }
 
 /// A known name at which a file is.

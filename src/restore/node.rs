@@ -139,6 +139,17 @@ impl AttributeChanges {
         }
     }
 
+    /// Adds what another name of the file tells of it and this one does not.
+    pub fn add(&mut self, other: AttributeChanges) {
+        self.owner = self.owner.or(other.owner);
+        self.permissions = self.permissions.or(other.permissions);
+        self.mtime = self.mtime.or(other.mtime);
+        self.flags = self.flags.take().or(other.flags);
+        let is_new = |(name, _): &(Vec<u8>, _)| self.xattrs.iter().all(|(known, _)| known != name);
+        let new: Vec<_> = other.xattrs.into_iter().filter(is_new).collect();
+        self.xattrs.extend(new);
+    }
+
     /// Whether there is nothing to change.
     pub fn is_empty(&self) -> bool {
         *self == AttributeChanges::default()

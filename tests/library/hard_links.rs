@@ -5,9 +5,9 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::time::SystemTime;
 
-use super::undo::ids;
+use super::undo::{ids, tree};
 use super::{library, run, verb};
-use crate::support::{Place, Run};
+use crate::support::{Place, Run, assert_same, is_root, works};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -250,4 +250,55 @@ fn undo_of_a_path_is_of_all_names_that_were_written_to() {
     undo(&place, &[], &ids[0]).expect(0);
     assert_eq!(names(&place)["a"], trees[0]["a"]);
     assert!(place.at("c").exists());
+}
+
+#[test]
+fn attributes_of_a_file_go_back_by_the_name_that_the_command_used() {
+    let mut scripts = vec![
+        "chmod 600 b; setfattr -n user.k -v 1 b",
+        "chmod 600 b; chmod 640 b; setfattr -n user.k -v 1 b",
+        "chmod 600 b; chmod 640 b; setfattr -x user.k b; setfattr -n user.new -v 1 b",
+        "touch b; setfattr -n user.k -v 1 b; chmod 600 b",
+        "echo more >> b; setfattr -n user.k -v 1 b; setfattr -n user.new -v 1 b",
+        "cat a; chmod 600 b; setfattr -n user.k -v 1 b",
+        "cat a; chmod 600 b; chmod 640 b; setfattr -n user.k -v 1 b",
+        "chmod 600 b; setfacl -m u:1234:r b",
+        "rm c; setfattr -n user.k -v 1 b; chmod 600 b",
+    ];
+    if is_root() {
+        scripts.push("chown 1234 b");
+        scripts.push("chmod 600 b; chown 1234:1234 b");
+        scripts.push("cat a; chown 1234 b");
+    }
+    for script in scripts {
+        for (before, keep) in [("true", "undo"), ("chmod 640 a", "undo"), ("chmod 640 a", "all")] {
+            let place = Place::new();
+            place.prepare("echo one > a; ln a b; ln a c; chmod 640 a");
+            let set = ["-n", "user.k", "-v", "0", "a"];
+            if !works(place.program("setfattr").args(set))
+                || script.contains("setfacl") && !works(place.program("setfacl").args(["-b", "a"]))
+            {
+                continue;
+            }
+            run(&place, &[], before);
+            place.prepare("setfattr -n user.mine -v 0 a");
+            let trees = [tree(&place), {
+                run(&place, &["--keep", keep], script);
+                tree(&place)
+            }];
+            for _ in 0..2 {
+                verb(&place, &["undo"]).expect(0);
+                assert_same(&tree(&place), &trees[0], &format!("undo {script} after {before}, {keep}"));
+                verb(&place, &["redo"]).expect(0);
+                assert_same(&tree(&place), &trees[1], &format!("redo {script} after {before}, {keep}"));
+            }
+            if script.contains("more") {
+                continue;
+            }
+            place.prepare("setfattr -n user.mine -v 2 a");
+            verb(&place, &["undo"]).expect(0);
+            let mine = || place.prepare("getfattr --only-values -n user.mine a");
+            assert_eq!(mine(), "2", "{script} after {before}, {keep}");
+        }
+    }
 }

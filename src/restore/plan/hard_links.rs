@@ -49,9 +49,17 @@ impl Planner<'_> {
         let new = || {
             members.iter().copied().find(|index| matches!(self.steps.get(index), Some(Action::File { .. })))
         };
-        let Some((leader, inode)) =
-            found.map(|(index, inode, _)| (index, Some(inode))).or(new().map(|index| (index, None)))
-        else {
+        // Of its names the one whose record tells most of what is to be changed.
+        let leads = |inode| {
+            let of_it = lasting.iter().filter(move |(_, other, _)| *other == inode).map(|(index, ..)| *index);
+            of_it.min_by_key(|index| match self.steps.get(index) {
+                Some(Action::File { .. }) => 0,
+                Some(_) => 1,
+                None => 2,
+            })
+        };
+        let found = found.and_then(|(_, inode, _)| Some((leads(inode)?, Some(inode))));
+        let Some((leader, inode)) = found.or(new().map(|index| (index, None))) else {
             return;
         };
         for &index in members.iter().filter(|index| **index != leader) {
@@ -63,7 +71,12 @@ impl Planner<'_> {
                 Some(Action::File { own_content: true, .. }) if is_linked => {}
                 // What is written through one name is written for all.
                 Some(Action::File { .. } | Action::Attributes(_)) if is_linked => {
-                    self.steps.remove(&index);
+                    let step = self.steps.remove(&index);
+                    if let (Some(Action::Attributes(own)), Some(Action::Attributes(all))) =
+                        (step, self.steps.get_mut(&leader))
+                    {
+                        all.add(own);
+                    }
                 }
                 Some(Action::File { .. }) => {
                     self.steps.insert(index, Action::HardLink { to: leader });
