@@ -47,7 +47,7 @@ use crate::restore::rescue_directory::lock_all;
 use crate::restore::{rescue, run};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::change::PathEffect;
-use crate::snapshot::compare::has_two_states;
+use crate::snapshot::compare::{changed_attributes, differing_attributes, has_two_states};
 use crate::snapshot::net::{ChainBreak, Net};
 use crate::snapshot::{FileRecord, Snapshot, printable};
 
@@ -542,6 +542,7 @@ impl Recordings {
         let reason = "it was changed while the undo was interrupted";
         let mut conflicts: BTreeMap<_, _> =
             breaks.into_iter().map(|one| (one.path, reason.to_owned())).collect();
+        conflicts.extend(self.with_other_attributes_since(undone, &snapshot, &options.access));
         conflicts.extend(self.undone_since(undone, &ids, &snapshot, &options.access));
         let known_links = known_links(&snapshot, &self.library, &options.access);
         let put = Put {
@@ -593,6 +594,46 @@ impl Recordings {
             for record in snapshot.files().iter().filter(|record| lasts(&record.path)) {
                 let who = self.called(entry, access);
                 conflicts.insert(record.path.clone(), format!("{who} was undone since: redo that first"));
+            }
+        }
+        conflicts
+    }
+
+    /// The paths of a redo to which a recording has given other attributes since the undo than the redo would: it leaves what
+    /// somebody else has given them.
+    fn with_other_attributes_since(
+        &self,
+        undone: &Undone,
+        rescue: &Snapshot,
+        access: &SessionAccess,
+    ) -> BTreeMap<Vec<u8>, String> {
+        let mut conflicts = BTreeMap::new();
+        let of_redo: Vec<_> = rescue
+            .files()
+            .iter()
+            .map(|record| (record, changed_attributes(record)))
+            .filter(|(_, changed)| !changed.is_empty())
+            .collect();
+        let is_later = |entry: &&Entry| self.is_candidate(entry) && entry.time > undone.at;
+        for entry in self.entries.iter().filter(|_| !of_redo.is_empty()).filter(is_later) {
+            if !of_redo.iter().any(|(record, _)| entry.may_change(&record.path)) {
+                continue;
+            }
+            let Ok(later) = Snapshot::open(&self.library.directory_of(&entry.id)) else { continue };
+            for (record, changed) in &of_redo {
+                let Some(other) = later.find(&record.path) else { continue };
+                if changed.is_disjoint(&changed_attributes(other)) {
+                    continue;
+                }
+                let (Some(wanted), Some(left)) = (record.before.present(), other.after.present()) else {
+                    continue;
+                };
+                if changed.is_disjoint(&differing_attributes(wanted, left)) {
+                    conflicts.remove(&record.path);
+                } else {
+                    let why = format!("changed since by {}", self.called(entry, access));
+                    conflicts.insert(record.path.clone(), why);
+                }
             }
         }
         conflicts
@@ -657,7 +698,7 @@ impl Recordings {
                     continue;
                 }
                 let who = self.called(entry, access);
-                changed.entry(record.path.clone()).or_insert_with(|| format!("put back since by {who}"));
+                changed.entry(record.path.clone()).or_insert(who);
             }
         }
         changed

@@ -30,8 +30,8 @@ pub struct RestoreRequest<'a> {
     pub leaves_mark: bool,
     /// Paths that are conflicts, whatever is there now, and why.
     pub conflicts: &'a BTreeMap<Vec<u8>, String>,
-    /// Which of some paths later recordings have changed, and what to say of it: that such a path is in a recorded state is
-    /// their doing, and undoing them changes it again.
+    /// Which of some paths later recordings have changed, and which one: that such a path is in a recorded state is its
+    /// doing, and undoing it changes the path again.
     pub changed_later: Option<&'a ChangedLater<'a>>,
     /// What other recordings know of the hard links of the files.
     pub known_links: &'a KnownLinks,
@@ -49,7 +49,7 @@ pub struct RestoreRequest<'a> {
     pub agreed: Option<&'a str>,
 }
 
-/// Says which of some paths were changed later, and why that is in the way.
+/// Says which of some paths were changed later, and what to call the recording that did.
 pub type ChangedLater<'a> = dyn Fn(&HashSet<&[u8]>) -> BTreeMap<Vec<u8>, String> + 'a;
 
 /// Nothing is known of hard links.

@@ -34,7 +34,7 @@ use super::targets::{HardLinks, opposite, same_file, select};
 use super::times::{self, DirectoryTimes};
 use crate::fs::child_of;
 use crate::snapshot::blobs::Side;
-use crate::snapshot::compare::{has_two_states, state};
+use crate::snapshot::compare::{has_two_fingerprints, has_two_states, state};
 use crate::snapshot::layout::JOURNAL;
 use crate::snapshot::source::{Contents, Unavailable};
 use crate::snapshot::{self, FileRecord, FileType, Present, Snapshot, printable};
@@ -251,16 +251,20 @@ fn with_changed_later(
     let in_a_state = in_a_state.filter(|record| !record.is_git_state && has_two_states(record));
     let paths = in_a_state.map(|record| record.path.as_slice());
     let paths: HashSet<&[u8]> = paths.filter(|path| !conflicts.contains_key(*path)).collect();
-    // A directory that holds something is not removed: neither by this restore nor by the undo of the later change.
+    // A directory that holds something is not removed: neither by this restore nor by the undo of the later change. One that
+    // the command only gave other attributes may get these again.
+    let is_directory = |index: usize, side| {
+        state(&files[index], side).present().is_some_and(|at| at.file_type == FileType::Directory)
+    };
     let stays = |path: &[u8]| {
         let Some((index, found)) = FileRecord::find(files, path).and_then(|at| Some((at, found_at(&at)?)))
         else {
             return false;
         };
         match state(&files[index], request.wanted).present() {
-            Some(wanted) if wanted.file_type == FileType::Directory => {
+            Some(_) if is_directory(index, request.wanted) => {
                 found.at_wanted
-                    && !found.at_other
+                    && !is_directory(index, opposite(request.wanted))
                     && std::fs::read_dir(OsStr::from_bytes(path))
                         .is_ok_and(|mut entries| entries.next().is_some())
             }
@@ -272,7 +276,15 @@ fn with_changed_later(
         }
     };
     if !paths.is_empty() {
-        conflicts.extend(changed_later(&paths).into_iter().filter(|(path, _)| !stays(path)));
+        let how = |path: &[u8]| match FileRecord::find(files, path) {
+            Some(index) if has_two_fingerprints(&files[index]) => "put back",
+            _ => "changed",
+        };
+        let changed = changed_later(&paths).into_iter().filter(|(path, _)| !stays(path));
+        conflicts.extend(changed.map(|(path, who)| {
+            let why = format!("{} since by {who}", how(&path));
+            (path, why)
+        }));
     }
     conflicts
 }

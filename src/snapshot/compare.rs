@@ -14,7 +14,7 @@ use serde::{Serialize, Serializer};
 use super::blobs::Side;
 use super::digest::{digest_file_like, read_all};
 use super::live;
-use super::manifest::{Digest, FileRecord, FileType, Operation, Present, State};
+use super::manifest::{Digest, FileRecord, FileType, Operation, Operations, Present, State};
 use super::wire::shown;
 use crate::fs;
 use crate::git::BlobHasher;
@@ -251,9 +251,51 @@ pub fn recorded(record: &FileRecord, side: Side, entries: Entries) -> Fingerprin
     fingerprint(present, content, entries)
 }
 
-/// Whether the two states of a record differ in what is compared.
+/// Whether the two states of a record differ in what is compared, or in other attributes.
 pub fn has_two_states(record: &FileRecord) -> bool {
+    has_two_fingerprints(record) || !changed_attributes(record).is_empty()
+}
+
+/// Whether the two states of a record differ in what is compared.
+pub fn has_two_fingerprints(record: &FileRecord) -> bool {
     recorded(record, Side::Before, Entries::Ignore) != recorded(record, Side::After, Entries::Ignore)
+}
+
+/// An attribute that is no part of a fingerprint, and that a restore gives back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Attribute<'a> {
+    /// Owner and group.
+    Owner,
+    /// The inode flags.
+    InodeFlags,
+    /// The extended attribute of this name.
+    Xattr(&'a [u8]),
+}
+
+/// The attributes in which two states differ.
+pub fn differing_attributes<'a>(one: &'a Present, other: &'a Present) -> BTreeSet<Attribute<'a>> {
+    let names = one.xattrs.keys().chain(other.xattrs.keys());
+    let differing = names.filter(|name| one.xattrs.get(*name) != other.xattrs.get(*name));
+    let mut attributes: BTreeSet<_> = differing.map(|name| Attribute::Xattr(name)).collect();
+    if (one.uid, one.gid) != (other.uid, other.gid) {
+        attributes.insert(Attribute::Owner);
+    }
+    if one.inode_flags != other.inode_flags {
+        attributes.insert(Attribute::InodeFlags);
+    }
+    attributes
+}
+
+/// The attributes in which the two states of a record differ. They are recorded only of paths that the command changes.
+pub fn changed_attributes(record: &FileRecord) -> BTreeSet<Attribute<'_>> {
+    match (&record.before, &record.after) {
+        (State::Present(before), State::Present(after))
+            if record.operations.intersects(Operations::CHANGES) =>
+        {
+            differing_attributes(before, after)
+        }
+        _ => BTreeSet::new(),
+    }
 }
 
 fn fingerprint(

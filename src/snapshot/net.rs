@@ -11,10 +11,11 @@ use std::sync::Arc;
 use super::blobs::Side;
 use super::change::PathEffect;
 use super::compare::{
-    ContentId, Entries, LinkedFile, are_known_to_differ, content_id, content_is_untouched, recorded, state,
+    Attribute, ContentId, Entries, LinkedFile, are_known_to_differ, content_id, content_is_untouched,
+    differing_attributes, recorded, state,
 };
 use super::error::Error;
-use super::manifest::{FileRecord, FileType, GitStatus, Present, State};
+use super::manifest::{FileRecord, FileType, GitStatus, Operations, Present, State};
 use super::reader::{Snapshot, part_key, split_part_key};
 use super::source::{ContentSource, locate};
 use crate::git::{GitFile, in_objects_directory, same_index};
@@ -200,6 +201,9 @@ impl Chains {
                         let path = record.path.clone();
                         self.breaks.push(ChainBreak { path, older: link.newest, newer: number });
                     }
+                    if !overlaps {
+                        link.leave_attributes_of_others(&record);
+                    }
                     link.append(record);
                     (link.is_changed, link.newest, link.until) = (true, number, until);
                     link.before_others = None;
@@ -325,6 +329,31 @@ impl Link {
         is_same_state(&self.record, Side::After, later)
             || is_same_state(&self.record, Side::Before, later)
             || self.before_others.as_ref().is_some_and(|own| is_same_state(own, Side::After, later))
+    }
+
+    /// Takes over the attributes that somebody else has changed before `later` found them: if one were undone after the
+    /// other, the earlier one would leave them as they are.
+    fn leave_attributes_of_others(&mut self, later: &FileRecord) {
+        // They are recorded only of paths that the command changes.
+        let are_recorded = |record: &FileRecord| record.operations.intersects(Operations::CHANGES);
+        if !are_recorded(&self.record) || !are_recorded(later) {
+            return;
+        }
+        let (State::Present(before), Some(left), Some(found)) =
+            (&mut self.record.before, self.record.after.present(), later.before.present())
+        else {
+            return;
+        };
+        for attribute in differing_attributes(left, found) {
+            match attribute {
+                Attribute::Owner => (before.uid, before.gid) = (found.uid, found.gid),
+                Attribute::InodeFlags => before.inode_flags.clone_from(&found.inode_flags),
+                Attribute::Xattr(name) => match found.xattrs.get(name) {
+                    Some(value) => drop(before.xattrs.insert(name.to_vec(), value.clone())),
+                    None => drop(before.xattrs.remove(name)),
+                },
+            }
+        }
     }
 
     /// Adds what a later recording did.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::{library, log, newest, read, run, verb};
 use nix::sys::signal::{Signal, kill};
 
-use crate::support::{Place, Run, User, assert_same, describe, scan, trace_program, wait, works};
+use crate::support::{Place, Run, User, assert_same, describe, is_root, scan, trace_program, wait, works};
 
 #[test]
 fn undo_and_redo_go_back_and_forth_as_in_an_editor() {
@@ -645,6 +645,105 @@ fn redo_out_of_order_is_a_conflict_where_another_was_undone_since() {
     verb(&place, &["redo"]).expect(0);
     verb(&place, &["redo"]).expect(0);
     assert_eq!([false, true], ["p", "q"].map(|name| place.at(name).exists()));
+}
+
+/// A place whose files `a` and `e` have extended attributes; none if there can be none.
+fn place_with_attributes() -> Option<Place> {
+    let place = Place::new();
+    place.write("a", "old\n");
+    place.write("e", "new\n");
+    let set = ["-n", "user.k", "-v", "0", "a"];
+    works(place.program("setfattr").args(set)).then_some(place)
+}
+
+#[test]
+fn attributes_that_several_commands_changed_are_undone_and_redone_in_order() {
+    let mut scripts = vec![
+        ["setfattr -n user.k -v 1 a", "mv e a"],
+        ["setfattr -x user.k a", "setfattr -n user.k -v 2 a"],
+        ["setfattr -n user.k -v 1 a", "echo more >> a"],
+        ["echo more >> a; setfattr -n user.k -v 1 a", "setfattr -n user.k -v 2 a"],
+        ["setfacl -m u:1234:r a", "cat e > f; setfacl -m u:1234:r f; mv f a"],
+        ["setfattr -n user.k -v 1 .", "setfattr -n user.k -v 2 ."],
+        ["chmod 700 .", "chmod 755 ."],
+    ];
+    if is_root() {
+        scripts.push(["chown 1234 a", "mv e a"]);
+        scripts.push(["chown 1234 a", "chown 1235:1235 a"]);
+    }
+    for [first, second] in scripts {
+        let Some(place) = place_with_attributes() else { return };
+        if first.contains("setfacl") && !works(place.program("setfacl").args(["-m", "u:1234:r", "e"])) {
+            continue;
+        }
+        let mut trees = vec![tree(&place)];
+        for script in [first, second] {
+            run(&place, &[], script);
+            trees.push(tree(&place));
+        }
+        let [newer, older]: [String; 2] = ids(&place).try_into().unwrap();
+        let refused = verb(&place, &["undo", &older]).expect(1).stderr;
+        assert!(refused.contains(&format!("since by {newer}")), "{first}: {refused}");
+        assert_same(&tree(&place), &trees[2], first);
+        for number in [1, 0] {
+            verb(&place, &["undo"]).expect(0);
+            assert_same(&tree(&place), &trees[number], first);
+        }
+        let refused = verb(&place, &["redo", &newer]).expect(1).stderr;
+        assert!(
+            refused.contains(&format!("{older} (sh -c '{first}') was undone since")),
+            "{first}: {refused}"
+        );
+        for wanted in &trees[1..] {
+            verb(&place, &["redo"]).expect(0);
+            assert_same(&tree(&place), wanted, first);
+        }
+        verb(&place, &["undo", "--with-later", &older]).expect(0);
+        assert_same(&tree(&place), &trees[0], first);
+        verb(&place, &["redo"]).expect(0);
+        assert_same(&tree(&place), &trees[2], first);
+    }
+}
+
+#[test]
+fn attributes_that_somebody_else_changed_between_two_commands_stay() {
+    let Some(place) = place_with_attributes() else { return };
+    run(&place, &[], "setfattr -n user.k -v 1 a; setfattr -n user.l -v 1 a");
+    place.prepare("setfattr -n user.k -v mine a; setfattr -n user.m -v mine a");
+    let wanted = place.prepare("cp -a a copy; setfattr -x user.l copy; getfattr -d copy; rm copy");
+    run(&place, &[], "setfattr -n user.k -v 2 a; setfattr -n user.l -v 2 a; setfattr -n user.m -v 2 a");
+    let after = tree(&place);
+    let now = || place.prepare("getfattr -d a").replace("file: a", "file: copy");
+    verb(&place, &["undo", "-n", "2"]).expect(0);
+    assert_eq!(now(), wanted);
+    verb(&place, &["redo"]).expect(0);
+    assert_same(&tree(&place), &after, "redo");
+    // As one after the other.
+    for _ in 0..2 {
+        verb(&place, &["undo"]).expect(0);
+    }
+    assert_eq!(now(), wanted);
+}
+
+#[test]
+fn attribute_that_a_later_command_has_changed_is_a_conflict_of_a_redo() {
+    let Some(place) = place_with_attributes() else { return };
+    run(&place, &[], "setfattr -n user.k -v 1 a");
+    let first = newest(&place);
+    verb(&place, &["undo"]).expect(0);
+    // Another attribute is in nobody's way.
+    run(&place, &[], "setfattr -n user.other -v 2 a");
+    verb(&place, &["redo", &first]).expect(0);
+    verb(&place, &["undo"]).expect(0);
+    verb(&place, &["undo"]).expect(0);
+    run(&place, &[], "setfattr -n user.k -v 2 a");
+    let later = newest(&place);
+    let before = tree(&place);
+    let refused = verb(&place, &["redo", &first]).expect(1).stderr;
+    assert!(refused.contains(&format!("changed since by {later} (sh -c")), "{refused}");
+    assert_same(&tree(&place), &before, "refused");
+    verb(&place, &["redo", "--skip-conflicts", &first]).expect(1);
+    assert_eq!(place.prepare("getfattr --only-values -n user.k a"), "2");
 }
 
 #[test]
