@@ -126,6 +126,13 @@ pub enum Shortfall {
     Xattr(String),
 }
 
+impl Shortfall {
+    /// The extended attribute `name`.
+    pub fn xattr(name: &[u8]) -> Shortfall {
+        Shortfall::Xattr(crate::snapshot::printable(name).into_owned())
+    }
+}
+
 impl AttributeChanges {
     /// All attributes of a new file that is to have the state `wanted`.
     pub fn all(wanted: &Present, policy: &RestorePolicy) -> AttributeChanges {
@@ -177,7 +184,7 @@ impl AttributeChanges {
             match given {
                 Ok(()) | Err(Errno::NODATA) => {}
                 Err(Errno::PERM | Errno::ACCESS | Errno::NOTSUP | Errno::INVAL) => {
-                    shortfalls.push(Shortfall::Xattr(shown(name)));
+                    shortfalls.push(Shortfall::xattr(name));
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -192,10 +199,6 @@ impl AttributeChanges {
         }
         Ok(shortfalls)
     }
-}
-
-fn shown(name: &[u8]) -> String {
-    crate::snapshot::printable(name).into_owned()
 }
 
 /// Gives owner and group, or else the group alone; says whether the file has both.

@@ -156,6 +156,7 @@ pub fn outcome(
         obstacles: plan.obstacles.clone(),
         unavailable,
         left: plan.left.clone(),
+        shortfalls: plan.shortfalls.clone(),
         not_linked: not_linked(input, plan),
         at_wanted: plan.at_wanted,
         ..RestoreOutcome::default()

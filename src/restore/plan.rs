@@ -12,7 +12,7 @@ use std::io;
 use super::flags::has_flags;
 use super::git;
 use super::inspect::Inspection;
-use super::node::{AttributeChanges, RestorePolicy};
+use super::node::{AttributeChanges, RestorePolicy, Shortfall};
 use super::root::parent;
 use super::targets::{HardLinks, is_in_git_directory, opposite, own_time};
 use crate::fs::child_of;
@@ -192,6 +192,8 @@ pub struct RestorePlan {
     pub obstacles: Vec<(Vec<u8>, Obstacle)>,
     /// Targets that are left as they are.
     pub left: Vec<(Vec<u8>, LeftReason)>,
+    /// Attributes that the user can't give to a file that stays.
+    pub shortfalls: Vec<(Vec<u8>, Shortfall)>,
     /// Directories to be made that are no targets and have no record.
     pub parents: BTreeSet<Vec<u8>>,
     /// Directories that have to be made writable for a while.
@@ -232,6 +234,7 @@ pub fn plan(input: &PlanInput) -> RestorePlan {
     planner.return_files();
     planner.make_parents();
     planner.find_obstacles();
+    planner.forget_shortfalls_of_what_goes();
     let mut plan = planner.plan;
     plan.steps = planner.steps.into_iter().map(|(record, action)| Step { record, action }).collect();
     plan
@@ -308,7 +311,12 @@ impl<'a> Planner<'a> {
             (Some(wanted), live) => {
                 let kept = live.as_ref().filter(|live| is_kept(wanted, live, inspection));
                 match (kept, wanted.file_type) {
-                    (Some(live), _) => self.attributes(index, wanted, live).map(Action::Attributes),
+                    (Some(live), _) => {
+                        let (changes, shortfalls) = self.attributes(index, wanted, live);
+                        let path = || record.path.clone();
+                        self.plan.shortfalls.extend(shortfalls.into_iter().map(|one| (path(), one)));
+                        changes.map(Action::Attributes)
+                    }
                     (None, FileType::File) => Some(self.file(index, wanted, inspection)),
                     // An overlay's whiteout is a device that stands for nothing, which everybody may make (Linux 5.8).
                     (None, FileType::CharDevice) if wanted.rdev == Some(0) => Some(Action::Node),
@@ -359,16 +367,24 @@ impl<'a> Planner<'a> {
         Action::File { in_place, own_content: false }
     }
 
-    /// The attributes that the existing file lacks; none if it has them all.
+    /// The attributes that the existing file lacks, none if it has them all; and those that the user can't give to it.
     ///
     /// Permission bits are part of the state. Any other attribute is put back only if it is as in the
     /// other state: if it is not, someone else has changed it since, and not the command.
-    fn attributes(&self, index: usize, wanted: &Present, live: &Present) -> Option<AttributeChanges> {
+    fn attributes(
+        &self,
+        index: usize,
+        wanted: &Present,
+        live: &Present,
+    ) -> (Option<AttributeChanges>, Vec<Shortfall>) {
         let record = self.record(index);
         let other = self.other(index).filter(|other| other.file_type == wanted.file_type);
         let ours = |same_as: &dyn Fn(&Present) -> bool| other.is_some_and(same_as);
-        let mut changes = AttributeChanges::default();
+        let (mut changes, mut shortfalls) = (AttributeChanges::default(), Vec::new());
         let policy = self.input.policy;
+        let user = &policy.user;
+        // Whoever may write to the file may give it attributes of the namespace `user` (xattr(7)), its owner some others.
+        let is_owner = user.is_root() || live.uid == user.uid;
         let permissions = policy.permissions(wanted);
         if wanted.file_type != FileType::Symlink && live.mode & 0o7777 != permissions {
             changes.permissions = Some(permissions);
@@ -377,11 +393,14 @@ impl<'a> Planner<'a> {
         if policy.ownership
             && (live.uid, live.gid) != owner
             && ours(&|at| (at.uid, at.gid) == (live.uid, live.gid))
-            && self.may_give(live, owner)
         {
-            changes.owner = Some(owner);
-            // chown(2) clears set-ID bits.
-            changes.permissions = (wanted.file_type != FileType::Symlink).then_some(permissions);
+            if self.may_give(live, owner) {
+                changes.owner = Some(owner);
+                // chown(2) clears set-ID bits.
+                changes.permissions = (wanted.file_type != FileType::Symlink).then_some(permissions);
+            } else {
+                shortfalls.push(Shortfall::Owner(owner.0, owner.1));
+            }
         }
         if let (Some(mtime), Some(now)) = (own_time(record, wanted), own_time(record, live))
             && mtime != now
@@ -396,9 +415,12 @@ impl<'a> Planner<'a> {
             if live.xattrs.get(name) != value
                 && ours(&|at| at.xattrs.get(name) == live.xattrs.get(name))
                 && policy.allows(name)
-                && policy.user.may_set(name)
             {
-                changes.xattrs.push((name.clone(), value.cloned()));
+                if user.may_set(name) && (is_owner || name.starts_with(b"user.")) {
+                    changes.xattrs.push((name.clone(), value.cloned()));
+                } else {
+                    shortfalls.push(Shortfall::xattr(name));
+                }
             }
         }
         let is_ours = other.is_some_and(|other| {
@@ -411,14 +433,21 @@ impl<'a> Planner<'a> {
         {
             changes.flags = Some(wanted.inode_flags.clone());
         }
-        if !self.input.policy.user.is_root()
-            && live.uid != self.input.policy.user.uid
-            && changes.permissions.is_none()
-        {
+        if !is_owner && changes.permissions.is_none() {
             // Only the owner may, and none of it is part of the state.
-            return None;
+            let xattrs = std::mem::take(&mut changes.xattrs);
+            changes = AttributeChanges { xattrs, ..AttributeChanges::default() };
         }
-        (!changes.is_empty()).then_some(changes)
+        ((!changes.is_empty()).then_some(changes), shortfalls)
+    }
+
+    /// A file that does not stay after all gets what it can when it is made.
+    fn forget_shortfalls_of_what_goes(&mut self) {
+        let stays = |path: &[u8]| {
+            let step = FileRecord::find(self.input.files, path).and_then(|index| self.steps.get(&index));
+            matches!(step, None | Some(Action::Attributes(_)))
+        };
+        self.plan.shortfalls.retain(|(path, _)| stays(path));
     }
 
     fn may_give(&self, live: &Present, (uid, gid): (u32, u32)) -> bool {

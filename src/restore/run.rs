@@ -230,7 +230,7 @@ pub fn run(
     outcome.rescues = rescues.iter().map(|path| rescue_directory::final_name(path)).collect();
     outcome.completed = !interrupted.own.is_empty();
     outcome.left.append(&mut done.left);
-    outcome.shortfalls = done.shortfalls;
+    outcome.shortfalls.append(&mut done.shortfalls);
     outcome.applied = true;
     Ok(outcome)
 }

@@ -198,3 +198,68 @@ fn xattrs_of_a_file_without_permissions_are_restored() {
     place.verb_on("restore", &place.rescue(1), &["--before"]).expect(0);
     states.expect(&place, false);
 }
+
+#[test]
+fn owner_that_cannot_be_given_back_is_named_whatever_the_content() {
+    if !needs_root("to own a file in the directory of another user") {
+        return;
+    }
+    let has_attributes = |place: &Place| set_xattr(place.at("f"), "security.test", b"1").is_ok();
+    for script in ["cp f g; mv g f", "sed s/old/new/ f > g; mv g f", "cp f g; chmod 600 g; mv g f"] {
+        let place = Place::of(User::Nobody);
+        place.write("f", "old\n");
+        chown(place.at("f"), Some(0), Some(0)).unwrap();
+        chmod(place.at("f"), 0o644);
+        let has_attributes = has_attributes(&place);
+        let verb = |words: &[&str]| Run::from(place.command().args(words).output().unwrap());
+        verb(&["run", "--", "sh", "-c", script]).expect(0);
+        for _ in 0..2 {
+            let undone = verb(&["undo"]).expect(1);
+            let path = place.at("f").display().to_string();
+            let owner = format!("{path}: its owner 0:0 can't be given to it");
+            let attribute = format!("{path}: its extended attribute security.test can't be given to it");
+            for (said, is_expected) in [(owner, true), (attribute, has_attributes)] {
+                assert_eq!(
+                    undone.stderr.matches(&said).count(),
+                    usize::from(is_expected),
+                    "{script}: {undone:?}"
+                );
+            }
+            assert_eq!(fs::read_to_string(place.at("f")).unwrap(), "old\n");
+            verb(&["redo"]).expect(0);
+        }
+        let json = verb(&["undo", "--json"]).expect(1).stdout;
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert!(json["not_given"].to_string().contains("its owner 0:0"), "{json}");
+        // It is undone all the same.
+        let said = verb(&["undo"]).expect(1).stderr;
+        assert!(said.contains("nothing to undo"), "{said}");
+    }
+}
+
+#[test]
+fn attribute_of_the_file_of_another_user_goes_back_if_the_file_may_be_written() {
+    if !needs_root("to own a file in the directory of another user") {
+        return;
+    }
+    let place = Place::of(User::Nobody);
+    place.write("f", "old\n");
+    chown(place.at("f"), Some(0), Some(0)).unwrap();
+    chmod(place.at("f"), 0o666);
+    if set_xattr(place.at("f"), "user.test", b"1").is_err()
+        || !works(place.program("setfattr").arg("--version"))
+    {
+        return println!("skipped: the filesystem has no extended attributes");
+    }
+    let verb = |words: &[&str]| Run::from(place.command().args(words).output().unwrap());
+    verb(&["run", "--", "setfattr", "-n", "user.test", "-v", "2", "f"]).expect(0);
+    verb(&["undo"]).expect(0);
+    let xattrs = || {
+        scan(&place.work)
+            .into_values()
+            .find_map(|entry| entry.present.xattrs.get(b"user.test".as_slice()).cloned())
+    };
+    assert_eq!(xattrs().unwrap(), b"1");
+    verb(&["redo"]).expect(0);
+    assert_eq!(xattrs().unwrap(), b"2");
+}

@@ -82,8 +82,13 @@ impl Planner<'_> {
             }
             self.plan.clear_flags.insert(self.path(index));
         }
-        if let Action::Attributes(_) | Action::File { in_place: true, .. } = action {
-            return (!is_owner).then_some(Obstacle::Foreign);
+        match action {
+            // What else the plan gives to another user's file does not need its owner.
+            Action::Attributes(changes) if changes.permissions.is_none() => return None,
+            Action::Attributes(_) | Action::File { in_place: true, .. } => {
+                return (!is_owner).then_some(Obstacle::Foreign);
+            }
+            _ => {}
         }
         if inspection.mount {
             return Some(Obstacle::Mount);
