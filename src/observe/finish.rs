@@ -48,6 +48,8 @@ pub struct Recorded<'a> {
     pub suppressed: Vec<Suppressed>,
     /// The mounts of the tree's own namespaces whose content is gone with those.
     pub private_mounts: Vec<PrivateMount>,
+    /// What the tree has made, and of which nothing is known.
+    pub unseen: Vec<Vec<u8>>,
     /// The repositories that were observed.
     pub repositories: Vec<GitRepository>,
     /// The socket addresses that were used.
@@ -128,7 +130,7 @@ impl Recording {
             self.unrepeatable.told.insert(Told::RandomBytes);
         }
         names.retain(|name| !self.is_left_alone(*name));
-        let Examined { mut afters, existence_only, kept } =
+        let Examined { mut afters, existence_only, kept, unseen } =
             Examiner::new(self, first_blobs.is_some()).examine_all(names);
         if self.ledger.notes_change_times() {
             self.note_taken(&afters, &kept);
@@ -226,6 +228,7 @@ impl Recording {
             warnings: warnings.into_vec(),
             suppressed: self.policy.suppressed(),
             private_mounts: self.mounts.private(),
+            unseen: unseen.into_iter().map(|name| ledger.names.path(name).to_vec()).collect(),
             repositories,
             network: self.network.uses(),
             refused: self.enforcer.as_ref().map(|enforcer| enforcer.refused().to_vec()).unwrap_or_default(),

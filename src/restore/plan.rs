@@ -159,6 +159,9 @@ pub enum LeftReason {
     /// It is in neither of its recorded states, and such paths are to be skipped.
     #[error("{0}")]
     Conflict(String),
+    /// The command made it where nobody could look when it ended.
+    #[error("nothing is known of what the command left there: its directory could not be searched")]
+    Unseen,
     /// Only root makes devices, and only from a trusted snapshot.
     #[error("a device can't be brought back")]
     Device,

@@ -133,7 +133,7 @@ pub fn run(
     }
     let Decision { targets, mut plan, left } = decision;
     let input = common.input(&files, &inspections, &refinement, &targets);
-    plan.left.extend(unchosen.into_iter().chain(left));
+    plan.left.extend(unchosen.into_iter().chain(left).chain(unseen(snapshot, request, &root)));
     plan.left.sort_by(|one, other| one.0.cmp(&other.0));
     let mut outcome = outcome(&input, &plan, unavailable(&input, &plan, &contents), &since);
     let merged = merged.into_iter().map(|(index, one)| (files[index].path.clone(), one));
@@ -315,10 +315,23 @@ fn are_changed_later(request: &RestoreRequest, paths: &[Vec<u8>]) -> bool {
     request.changed_later.is_some_and(|changed_later| !changed_later(&paths).is_empty())
 }
 
+/// The chosen paths of which the snapshot knows nothing but that the command made them, and that may be there.
+fn unseen(snapshot: &Snapshot, request: &RestoreRequest, root: &Root) -> Vec<(Vec<u8>, LeftReason)> {
+    let is_gone = |path: &[u8]| match root.dentry(path) {
+        Ok(Some(dentry)) => dentry.present().is_ok_and(|found| found.is_none()),
+        Ok(None) => true,
+        Err(_) => false,
+    };
+    let stays =
+        |path: &&Vec<u8>| request.choice.contains(path) && !(request.wanted == Side::Before && is_gone(path));
+    let paths = snapshot.header().unseen.iter().filter(stays);
+    paths.map(|path| (path.clone(), LeftReason::Unseen)).collect()
+}
+
 /// Whether the recording counts as undone although the plan leaves a path: the user asked for that, or the path is a directory
-/// that the command made, and no later recording made what it holds.
+/// that the command made, and no later recording made what it holds; or nothing is known of it, and no other undo would do more.
 fn counts_as_undone(request: &RestoreRequest, files: &[FileRecord], path: &[u8], why: &LeftReason) -> bool {
-    let LeftReason::Entries(names) = why else { return why.is_wanted() };
+    let LeftReason::Entries(names) = why else { return why.is_wanted() || *why == LeftReason::Unseen };
     let is_made = FileRecord::find(files, path)
         .is_some_and(|index| state(&files[index], request.wanted).present().is_none());
     let entries: Vec<_> = names.iter().map(|name| child_of(path, name)).collect();

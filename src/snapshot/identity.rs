@@ -55,6 +55,7 @@ impl Header {
             warnings: Vec::new(),
             suppressed: Vec::new(),
             private_mounts: Vec::new(),
+            unseen: Vec::new(),
             git_repositories: Vec::new(),
             network: Vec::new(),
             enforcement: None,

@@ -84,6 +84,9 @@ pub struct Header {
     pub suppressed: Vec<Suppressed>,
     /// Where mounts of the command's own hid what happened, and nothing of it lasts; sorted by mount point.
     pub private_mounts: Vec<PrivateMount>,
+    /// Paths that the command made in directories that could not be searched at the end: nothing is known of what is there,
+    /// and they have no record; sorted.
+    pub unseen: Vec<Vec<u8>>,
     /// The repositories that were observed.
     pub git_repositories: Vec<GitRepository>,
     /// Which socket addresses the processes used, sorted by process, operation and address.

@@ -76,6 +76,7 @@ pub fn net(mut parts: Vec<Snapshot>) -> Result<Net, Error> {
     let mut header = newest.header().clone();
     header.started_at.clone_from(&oldest.header().started_at);
     header.private_mounts = parts.iter().flat_map(|part| part.header().private_mounts.clone()).collect();
+    header.unseen = parts.iter().flat_map(|part| part.header().unseen.clone()).collect();
     header.suppressed = parts.iter().flat_map(|part| part.header().suppressed.clone()).collect();
     header.complete = parts.iter().all(|part| part.header().complete);
     let path = newest.path().to_owned();

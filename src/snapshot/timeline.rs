@@ -273,6 +273,7 @@ pub fn compose(parts: Vec<Snapshot>, versions: Vec<Version>) -> Option<Snapshot>
     let mut header = newest.header().clone();
     header.suppressed = Vec::new();
     header.private_mounts = Vec::new();
+    header.unseen = Vec::new();
     let files = versions.into_iter().map(|version| version.record).collect();
     Some(Snapshot::of_parts(path, header, files, parts))
 }

@@ -121,6 +121,7 @@ fn files_in_an_unsearchable_directory_are_not_deleted() {
     assert_eq!(place.file(&snapshot, "d/removed").after, State::Absent { tombstone: true });
     // Nothing is known of what is there now.
     assert!(snapshot.find(&place.path("d/made")).is_none());
+    assert_eq!(snapshot.header().unseen, [place.path("d/made")]);
 
     let shown = place.verb("show", &[]).stdout;
     let deleted = shown.split("\n\n").find(|part| part.starts_with("Deleted")).unwrap();

@@ -263,3 +263,30 @@ fn attribute_of_the_file_of_another_user_goes_back_if_the_file_may_be_written() 
     verb(&["redo"]).expect(0);
     assert_eq!(xattrs().unwrap(), b"2");
 }
+
+#[test]
+fn what_the_command_has_made_in_a_directory_that_it_closed_is_named() {
+    for mode in ["000", "644"] {
+        let place = Place::of(User::ordinary());
+        place.write("d/f", "old\n");
+        let verb = |words: &[&str]| Run::from(place.command().args(words).output().unwrap());
+        let script = format!("echo new > d/f; echo > d/made; echo > d/gone; rm d/gone; chmod {mode} d");
+        verb(&["run", "--", "sh", "-c", &script]).expect(0);
+        let made = place.at("d/made").display().to_string();
+        let said = format!("left       {made}: nothing is known of what the command left there");
+        let undone = verb(&["undo"]).expect(1);
+        assert_eq!(undone.stdout.matches("left  ").count(), 1, "{undone:?}");
+        assert!(undone.stdout.contains(&said), "{undone:?}");
+        assert_eq!(fs::read_to_string(place.at("d/f")).unwrap(), "old\n");
+        assert!(place.at("d/made").exists());
+        // No other undo would do more.
+        let nothing = verb(&["undo"]).expect(1);
+        assert!(nothing.stderr.contains("nothing to undo"), "{nothing:?}");
+        verb(&["redo"]).expect(0);
+        chmod(place.at("d"), 0o755);
+        fs::remove_file(place.at("d/made")).unwrap();
+        chmod(place.at("d"), u32::from_str_radix(mode, 8).unwrap());
+        verb(&["undo", "--json"]).expect(0);
+        chmod(place.at("d"), 0o755);
+    }
+}

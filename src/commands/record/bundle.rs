@@ -311,6 +311,7 @@ impl BundleWriter {
             warnings: recorded.warnings,
             suppressed: recorded.suppressed,
             private_mounts: recorded.private_mounts,
+            unseen: recorded.unseen,
             git_repositories: recorded.repositories,
             network: recorded.network,
             refused: recorded.refused,

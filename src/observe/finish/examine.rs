@@ -81,6 +81,8 @@ pub(super) struct Examined {
     pub existence_only: Option<u64>,
     /// The names whose interim state was taken over.
     pub kept: HashSet<NameId, foldhash::fast::RandomState>,
+    /// Those of which nothing is known, since we may not search a directory above them; sorted by path.
+    pub unseen: Vec<NameId>,
 }
 
 /// What changes affect besides the changed paths themselves: the directories that gained or lost an entry, and
@@ -104,6 +106,7 @@ pub(super) struct Examiner<'a> {
     known: HashMap<NameId, After, foldhash::fast::RandomState>,
     /// Those of them that are interim states.
     kept: HashSet<NameId, foldhash::fast::RandomState>,
+    unseen: Vec<NameId>,
     /// The directory that was opened last.
     parents: Parents,
     /// The epoch of what Git says (`Repositories::epoch`).
@@ -119,6 +122,7 @@ impl<'a> Examiner<'a> {
             recording,
             known: HashMap::default(),
             kept: HashSet::default(),
+            unseen: Vec::new(),
             parents: Parents::default(),
             git_epoch,
             is_interim,
@@ -141,7 +145,7 @@ impl<'a> Examiner<'a> {
             }
         }
         if has_inputs {
-            return Examined { afters, existence_only: None, kept: self.kept };
+            return Examined { afters, existence_only: None, kept: self.kept, unseen: self.unseen };
         }
         let ledger = &self.recording.ledger;
         let affected = self.affected_by(&afters, |name| ledger.names.get(name).rebound);
@@ -160,7 +164,7 @@ impl<'a> Examiner<'a> {
                 !is_named_alone
             }
         });
-        Examined { afters, existence_only: Some(existence_only), kept: self.kept }
+        Examined { afters, existence_only: Some(existence_only), kept: self.kept, unseen: self.unseen }
     }
 
     /// Takes over the interim states, as far as no call has changed them since: somebody else may have undone what
@@ -442,6 +446,9 @@ impl<'a> Examiner<'a> {
                 String::from_utf8_lossy(path)
             )
         });
+        if before.is_none() {
+            self.unseen.push(name);
+        }
         before.map(|before| {
             let content = match before.is_regular() {
                 true => AfterContent::Hidden,

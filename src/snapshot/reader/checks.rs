@@ -43,6 +43,9 @@ pub fn check(manifest: &Manifest) -> Result<HashMap<Box<str>, Wanted>, Error> {
     for change in suppressed.iter().flat_map(|rule| &rule.changes).flatten() {
         check_absolute(&change.path, "a path that was left out")?;
     }
+    for path in &manifest.header.unseen {
+        check_absolute(path, "a path that was not seen")?;
+    }
     for repository in &manifest.header.git_repositories {
         check_absolute(&repository.root, "the root of a repository")?;
     }

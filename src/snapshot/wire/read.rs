@@ -139,6 +139,9 @@ struct ManifestWire {
     suppressed: Vec<Suppressed>,
     #[serde(default)]
     private_mounts: Vec<PrivateMount>,
+    #[serde(default)]
+    unseen: Vec<String>,
+    unseen_bytes: Option<Vec<Exact>>,
     git_repositories: Vec<GitRepository>,
     #[serde(default)]
     network: Vec<NetworkUse>,
@@ -197,6 +200,7 @@ impl ManifestWire {
             warnings: self.warnings,
             suppressed: self.suppressed,
             private_mounts: self.private_mounts,
+            unseen: list("unseen", self.unseen, self.unseen_bytes)?,
             git_repositories: self.git_repositories,
             network: self.network,
             enforcement: self.enforcement,

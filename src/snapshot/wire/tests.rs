@@ -103,6 +103,7 @@ fn everything() -> Manifest {
             uses: 2,
             changes: 1,
         }],
+        unseen: vec![odd.clone()],
         git_repositories: vec![GitRepository {
             branch: Some("main".to_owned()),
             branch_after: Some(String::new()),

@@ -240,6 +240,9 @@ fn header<M: SerializeMap>(object: &mut JsonObject<M>, header: &Header) -> Resul
     if !header.private_mounts.is_empty() {
         object.put("private_mounts", &header.private_mounts)?;
     }
+    if !header.unseen.is_empty() {
+        object.texts("unseen", &header.unseen)?;
+    }
     object.put("git_repositories", &header.git_repositories)?;
     object.put("network", &header.network)?;
     object.put_some("enforcement", &header.enforcement)?;
