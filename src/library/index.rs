@@ -5,7 +5,7 @@
 //! those bundles are opened instead, and added. An entry is
 //!
 //! ```text
-//! "PIX2"  crc32 of the rest  length of the key  number of hashes  key  hashes, sorted
+//! "PIX3"  crc32 of the rest  length of the key  number of hashes  key  hashes, sorted
 //!  4      u32                u16                u32               ...  u64 each
 //! ```
 //!
@@ -30,13 +30,13 @@ use crate::fs::parent_of;
 use crate::git::below;
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::timeline::is_relinked;
-use crate::snapshot::{FileRecord, FileType, Snapshot};
+use crate::snapshot::{FileRecord, Snapshot};
 
 /// The index's name in the library.
 pub const INDEX: &str = "paths.idx";
 
 /// What an entry begins with; the last character is the version.
-const MARK: &[u8; 4] = b"PIX2";
+const MARK: &[u8; 4] = b"PIX3";
 
 /// The length of an entry without its key and hashes.
 const FIXED: usize = 14;
@@ -92,8 +92,10 @@ impl PathHashes {
 
     fn add_files(&mut self, record: &FileRecord) {
         for (state, was_there) in [(&record.before, true), (&record.after, false)] {
-            let Some(at) = state.present().filter(|at| at.file_type == FileType::File) else { continue };
-            let (file, has_other_names) = (at.identity(), at.nlink > 1);
+            let Some((at, file)) = state.present().and_then(|at| Some((at, at.linkable_identity()?))) else {
+                continue;
+            };
+            let has_other_names = at.nlink > 1;
             self.hashes.extend((was_there || has_other_names).then(|| hash_of_file(FILE, file)));
             self.hashes.extend(has_other_names.then(|| hash_of_file(LINKED_FILE, file)));
         }

@@ -28,12 +28,12 @@ fn changes(snapshot: &Snapshot) -> impl Iterator<Item = &FileRecord> {
 fn states(record: &FileRecord) -> impl Iterator<Item = (Side, Inode, &Present)> {
     Side::BOTH.into_iter().filter_map(|side| {
         let at = state(record, side).present()?;
-        Some((side, at.file_identity()?, at))
+        Some((side, at.linkable_identity()?, at))
     })
 }
 
 fn is_written_in_place(record: &FileRecord) -> bool {
-    let [before, after] = Side::BOTH.map(|side| state(record, side).present()?.file_identity());
+    let [before, after] = Side::BOTH.map(|side| state(record, side).present()?.linkable_identity());
     before.is_some() && before == after
 }
 
@@ -189,7 +189,7 @@ impl ChangedFiles {
         }
         let Ok(later) = Snapshot::open(&library.directory_of(&later.id)) else { return Vec::new() };
         let kept: HashSet<Inode> =
-            changes(&later).filter_map(|record| record.after.present()?.file_identity()).collect();
+            changes(&later).filter_map(|record| record.after.present()?.linkable_identity()).collect();
         let mut changed = Vec::new();
         for record in changes(&later) {
             let Some(before) = record.before.present() else { continue };
@@ -197,7 +197,7 @@ impl ChangedFiles {
                 continue;
             };
             let writes = is_written_in_place(record);
-            let removes = !writes && !before.file_identity().is_some_and(|file| kept.contains(&file));
+            let removes = !writes && !before.linkable_identity().is_some_and(|file| kept.contains(&file));
             if !self.paths.contains(&record.path) {
                 let others = paths.iter().filter(|(_, written)| writes || removes && **written);
                 changed.extend(others.map(|(path, _)| (path.clone(), record.path.clone())));

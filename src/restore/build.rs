@@ -141,12 +141,21 @@ impl TreePlan<'_> {
     }
 }
 
+/// What tells a file from another one of the snapshot: type, device and inode numbers, the target of a symlink.
+type LinkedNode = (FileType, (u64, u64), Option<Vec<u8>>);
+
+/// What tells the file in this state from others, if it has several names.
+fn linked_node(present: &Present) -> Option<LinkedNode> {
+    let node = || (present.file_type, present.identity(), present.target.clone());
+    (present.nlink > 1).then(node)
+}
+
 struct TreeBuilder<'a, 's> {
     root: Root,
     plan: &'a TreePlan<'a>,
     contents: &'a Contents<'s>,
     /// The first name of each file with several hard links.
-    hard_links: HashMap<(u64, u64), Dentry>,
+    hard_links: HashMap<LinkedNode, Dentry>,
     built: BuiltTree,
 }
 
@@ -168,23 +177,23 @@ impl TreeBuilder<'_, '_> {
                 }
             }
             _ => {
-                node::new_node(&dentry, present).map_err(failed_at("create", path))?;
                 self.built.others += 1;
-                self.give(&dentry, path, present)
+                if self.make_hard_link(&dentry, path, present)? {
+                    return Ok(());
+                }
+                node::new_node(&dentry, present).map_err(failed_at("create", path))?;
+                self.give(&dentry, path, present)?;
+                self.remember(dentry, present);
+                Ok(())
             }
         }
     }
 
     fn make_file(&mut self, dentry: &Dentry, record: &FileRecord, present: &Present) -> Result<(), Error> {
         let path = &record.path;
-        let inode = present.identity();
-        if present.nlink > 1
-            && let Some(first) = self.hard_links.get(&inode)
-        {
+        if self.make_hard_link(dentry, path, present)? {
             self.built.files += 1;
-            let flags = AtFlags::empty();
-            return rustix::fs::linkat(first.parent(), first.name(), dentry.parent(), dentry.name(), flags)
-                .map_err(|error| failed_at("make a hard link at", path)(error.into()));
+            return Ok(());
         }
         let mut file = node::new_file(dentry).map_err(failed_at("create", path))?;
         match write_content(self.contents, record, self.plan.side, &mut file) {
@@ -199,10 +208,24 @@ impl TreeBuilder<'_, '_> {
         }
         self.built.files += 1;
         self.give(dentry, path, present)?;
-        if present.nlink > 1 {
-            self.hard_links.insert(inode, dentry.clone());
-        }
+        self.remember(dentry.clone(), present);
         Ok(())
+    }
+
+    /// Makes a hard link at `dentry` if another name of the file was made already, and says so.
+    fn make_hard_link(&self, dentry: &Dentry, path: &[u8], present: &Present) -> Result<bool, Error> {
+        let Some(first) = linked_node(present).and_then(|node| self.hard_links.get(&node)) else {
+            return Ok(false);
+        };
+        let flags = AtFlags::empty();
+        rustix::fs::linkat(first.parent(), first.name(), dentry.parent(), dentry.name(), flags)
+            .map_err(|error| failed_at("make a hard link at", path)(error.into()))?;
+        Ok(true)
+    }
+
+    /// Remembers the first name of a file that has several.
+    fn remember(&mut self, dentry: Dentry, present: &Present) {
+        self.hard_links.extend(linked_node(present).map(|node| (node, dentry)));
     }
 
     fn finish_directory(&mut self, record: &FileRecord, present: &Present) -> Result<(), Error> {

@@ -14,7 +14,7 @@ use super::root::Root;
 use super::targets::opposite;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::{KnownLinks, LinkedFile, content_id, state};
-use crate::snapshot::{FileRecord, Operation, Present, State};
+use crate::snapshot::{FileRecord, FileType, Operation, Present, State};
 
 /// `files` with a record of each known name at which a file is that is to be put back, or that is to be written to. The
 /// states of `files` were seen not later than `finished_at` (RFC 3339).
@@ -59,7 +59,9 @@ pub fn with_known_names<'a>(
     for record in &all {
         // A file whose content is not identified can't be told from another one that got its inode number.
         let wanted = state(record, request.wanted).present();
-        let is_identified = |at: &Present| content_id(record, request.wanted).is_some() || at.size == 0;
+        let is_identified = |at: &Present| {
+            at.file_type != FileType::File || content_id(record, request.wanted).is_some() || at.size == 0
+        };
         if let Some(file) = wanted.filter(|at| is_identified(at)).and_then(LinkedFile::of) {
             by_state.entry(file).or_insert(record);
             by_inode.entry(file.inode()).or_insert(record);

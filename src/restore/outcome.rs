@@ -200,8 +200,10 @@ fn not_linked(input: &PlanInput, plan: &RestorePlan) -> Vec<Vec<u8>> {
     let is_short = |step: &&Step| {
         let record = &input.files[step.record];
         let known = input.hard_links[0].names(step.record).len().max(1);
-        let nlink = state(record, input.wanted).present().map_or(1, |wanted| wanted.nlink);
-        matches!(step.action, Action::File { in_place: false, .. })
+        let wanted = state(record, input.wanted).present();
+        let nlink =
+            wanted.filter(|wanted| wanted.linkable_identity().is_some()).map_or(1, |wanted| wanted.nlink);
+        matches!(step.action, Action::File { in_place: false, .. } | Action::Node)
             && !record.is_git_state
             && u64::try_from(known).is_ok_and(|known| known < nlink)
     };

@@ -321,14 +321,7 @@ impl<'a> Planner<'a> {
                         changes.map(Action::Attributes)
                     }
                     (None, FileType::File) => Some(self.file(index, wanted, inspection)),
-                    // An overlay's whiteout is a device that stands for nothing, which everybody may make (Linux 5.8).
-                    (None, FileType::CharDevice) if wanted.rdev == Some(0) => Some(Action::Node),
-                    (None, FileType::CharDevice | FileType::BlockDevice)
-                        if !self.input.policy.user.is_root() || !self.input.policy.privileges =>
-                    {
-                        return self.leave(index, LeftReason::Device);
-                    }
-                    (None, _) => Some(Action::Node),
+                    (None, _) => return self.make_node(index, wanted),
                 }
             }
         };
@@ -337,16 +330,38 @@ impl<'a> Planner<'a> {
         }
     }
 
+    /// Has a new directory, symlink, FIFO, socket or device made at a target, as far as the user may.
+    fn make_node(&mut self, index: usize, wanted: &Present) {
+        let may_make_devices = self.input.policy.user.is_root() && self.input.policy.privileges;
+        let may_make = match wanted.file_type {
+            // An overlay's whiteout is a device that stands for nothing, which everybody may make (Linux 5.8).
+            FileType::CharDevice => may_make_devices || wanted.rdev == Some(0),
+            FileType::BlockDevice => may_make_devices,
+            _ => true,
+        };
+        if may_make {
+            self.steps.insert(index, Action::Node);
+        } else {
+            self.steps.remove(&index);
+            self.leave(index, LeftReason::Device);
+        }
+    }
+
     /// Whether a target only loses the name of a file that keeps another one: then what has become of the content since is
     /// in nobody's way.
     fn is_only_a_name(&self, index: usize) -> bool {
-        let live = |index| self.inspect(index)?.live.as_ref().filter(|live| live.file_type == FileType::File);
+        let live = |index| {
+            let live = self.inspect(index)?.live.as_ref()?;
+            live.linkable_identity().map(|_| live)
+        };
         let Some(file) = live(index) else { return false };
         let loses_name = |index: usize| {
             self.wanted(index).is_none_or(|wanted| wanted.identity() != file.identity())
                 && live(index).is_some_and(|live| live.identity() == file.identity())
         };
-        let is_it = |left: &Present| left.nlink > 1 && left.file_identity() == file.file_identity();
+        let is_it = |left: &Present| {
+            left.nlink > 1 && left.file_type == file.file_type && left.identity() == file.identity()
+        };
         let losing = || self.input.targets.iter().filter(|index| loses_name(**index)).count() as u64;
         self.other(index).is_some_and(is_it) && loses_name(index) && file.nlink > losing()
     }

@@ -139,7 +139,7 @@ pub fn kept(
 
 /// Adds the other names of files that lose or get a hard link, so that it can be undone.
 fn keep_other_names(input: &PlanInput, steps: &[Step], kept: &mut BTreeMap<Vec<u8>, KeptPath>) {
-    let inode = |at: &Present| (at.file_type == FileType::File && at.nlink > 1).then_some(at.identity());
+    let inode = |at: &Present| at.linkable_identity().filter(|_| at.nlink > 1);
     let lost: HashSet<_> =
         kept.values().filter_map(|one| one.record.before.present().and_then(inode)).collect();
     for (index, inspection) in input.inspections {

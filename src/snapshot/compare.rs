@@ -179,7 +179,7 @@ pub fn content_is_untouched(record: &FileRecord) -> bool {
     }
 }
 
-/// What identifies a file with several names at a moment.
+/// What identifies a file with several names at a moment: a regular file, a symlink, a FIFO, a socket or a device.
 ///
 /// Not the inode alone: the states of two paths are from two moments, and an inode number may have been reused between
 /// them.
@@ -199,14 +199,8 @@ impl LinkedFile {
 
     /// The file in this state, whether or not it has other names at that moment.
     pub fn of_any(at: &Present) -> Option<LinkedFile> {
-        LinkedFile::of_movable(at).filter(|_| at.file_type == FileType::File)
-    }
-
-    /// The same, also of a FIFO or a socket.
-    pub fn of_movable(at: &Present) -> Option<LinkedFile> {
-        let (inode, mtime) = (at.identity(), (at.mtime, at.mtime_nsec));
-        let is_movable = matches!(at.file_type, FileType::File | FileType::Fifo | FileType::Socket);
-        is_movable.then_some(LinkedFile { inode, size: at.size, mode: at.mode, mtime })
+        let (inode, mtime) = (at.linkable_identity()?, (at.mtime, at.mtime_nsec));
+        Some(LinkedFile { inode, size: at.size, mode: at.mode, mtime })
     }
 
     /// Its device and inode numbers.

@@ -751,6 +751,11 @@ impl Present {
         (self.dev, self.ino)
     }
 
+    /// Those of anything that can have several names: only a directory can't.
+    pub fn linkable_identity(&self) -> Option<(u64, u64)> {
+        (self.file_type != FileType::Directory).then(|| self.identity())
+    }
+
     /// Those of a regular file.
     pub fn file_identity(&self) -> Option<(u64, u64)> {
         (self.file_type == FileType::File).then(|| self.identity())

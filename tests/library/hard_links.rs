@@ -302,3 +302,31 @@ fn attributes_of_a_file_go_back_by_the_name_that_the_command_used() {
         }
     }
 }
+
+/// Each name, and the first name of the same FIFO, symlink or socket.
+fn linked_names(place: &Place) -> Vec<(&'static str, &'static str)> {
+    let inode = |name: &str| fs::symlink_metadata(place.at(name)).ok().map(|stat| stat.ino());
+    let first = |name: &str| NAMES.into_iter().find(|one| inode(one) == inode(name)).unwrap();
+    NAMES.into_iter().filter(|name| inode(name).is_some()).map(|name| (name, first(name))).collect()
+}
+
+#[test]
+fn hard_link_that_only_another_recording_knows_is_made_again_of_every_kind() {
+    for make in ["mkfifo a", "ln -s there a"] {
+        let place = Place::new();
+        place.prepare(make);
+        run(&place, &[], "ln -P a b");
+        run(&place, &[], "rm a");
+        for id in &ids(&place)[..1] {
+            let said = undo(&place, &[], id).expect(0);
+            assert!(!said.stderr.contains("of their own"), "{make}: {}", said.stderr);
+            assert_eq!(linked_names(&place), [("a", "a"), ("b", "a")], "{make}");
+        }
+        // Another one that is there by the other name since is left alone.
+        verb(&place, &["redo"]).expect(0);
+        place.prepare(&format!("rm b; {make}; mv a b"));
+        let said = undo(&place, &[], &ids(&place)[0]).expect(0);
+        assert!(said.stderr.contains("of their own"), "{make}: {}", said.stderr);
+        assert_eq!(linked_names(&place), [("a", "a"), ("b", "b")], "{make}");
+    }
+}

@@ -15,7 +15,7 @@ fn worktree(root: &Path) -> Tree {
 
 /// Records `script` in the tree with this level; both states.
 #[track_caller]
-fn record_keeping(place: &Place, keep: &str, script: &str) -> States {
+pub fn record_keeping(place: &Place, keep: &str, script: &str) -> States {
     record_from(place, keep, script, |command| command)
 }
 

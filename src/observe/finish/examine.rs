@@ -277,7 +277,7 @@ impl<'a> Examiner<'a> {
                 let directory = crate::fs::parent_of(ledger.names.path(*name));
                 affected.directories.extend(directory.and_then(|directory| ledger.names.find(directory)));
             }
-            let has_more_names = |stat: &Stat| stat.is_regular() && stat.nlink > 1;
+            let has_more_names = |stat: &Stat| !stat.is_directory() && stat.nlink > 1;
             let before = known.before.filter(|id| has_more_names(&ledger.inodes.get(*id).before));
             let after = after.stat(*name, ledger).filter(has_more_names);
             let after = after.and_then(|stat| ledger.inodes.find(stat.identity()));

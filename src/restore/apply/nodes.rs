@@ -201,7 +201,7 @@ impl Applier<'_, '_, '_> {
         }
     }
 
-    /// Gives a file, FIFO or socket its old name again.
+    /// Gives a file its old name again.
     pub(super) fn return_file(&mut self, record: usize, from: usize) -> Result<(), Error> {
         let handle = self.handle(from, &self.dentry(from)?)?;
         let is_expected = handle.present().is_ok_and(|now| self.is_as_inspected(from, &now));
@@ -214,16 +214,12 @@ impl Applier<'_, '_, '_> {
             rustix::fs::linkat(CWD, &file, temporary.parent(), temporary.name(), follow)
         };
         match self.link(record, link)? {
-            Some(prepared) => self.enqueue(prepared, waits),
-            None if self.wanted(record).is_some_and(|wanted| wanted.file_type == FileType::File) => {
-                self.add_file(NewFile { record, own_content: false, waits })?;
-            }
-            None => {
-                let prepared = self.new_node(record)?;
+            Some(prepared) => {
                 self.enqueue(prepared, waits);
+                Ok(())
             }
+            None => self.make_own(record, waits),
         }
-        Ok(())
     }
 
     pub(super) fn make_hard_link(&mut self, record: usize, to: usize) -> Result<(), Error> {
@@ -242,8 +238,18 @@ impl Applier<'_, '_, '_> {
         };
         match self.link(record, link)? {
             Some(prepared) => self.put(prepared),
-            None => self.add_file(NewFile { record, own_content: false, waits: false }),
+            None => self.make_own(record, false),
         }
+    }
+
+    /// Makes a file of its own where one of several names was wanted, and queues it to be put into its place.
+    fn make_own(&mut self, record: usize, waits: bool) -> Result<(), Error> {
+        if self.wanted(record).is_some_and(|wanted| wanted.file_type == FileType::File) {
+            return self.add_file(NewFile { record, own_content: false, waits });
+        }
+        let prepared = self.new_node(record)?;
+        self.enqueue(prepared, waits);
+        Ok(())
     }
 
     /// Makes a hard link by `link` under the temporary name of `record`; none if a file can't get one more name, and a

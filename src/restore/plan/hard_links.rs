@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::{Action, Planner};
+use super::{Action, Planner, is_kept};
 use crate::restore::inspect::ParentState;
 use crate::restore::targets::{HardLinks, opposite};
 use crate::snapshot::compare::{LinkedFile, content_id, state};
@@ -15,7 +15,7 @@ impl Planner<'_> {
         let [wanted_hard_links, other_hard_links] = self.input.hard_links;
         // First, so that of several names that leave a file together one leads and the others follow it.
         let made = |(index, action): (&usize, &Action)| {
-            let is_made = matches!(action, Action::File { in_place: false, .. });
+            let is_made = matches!(action, Action::File { in_place: false, .. } | Action::Node);
             Some((LinkedFile::of_any(self.wanted(*index).filter(|_| is_made)?)?, *index))
         };
         let made: HashMap<LinkedFile, usize> = self.steps.iter().filter_map(made).collect();
@@ -47,7 +47,9 @@ impl Planner<'_> {
         // The original file, if it is still there, or else any file at the wanted state.
         let found = lasting.iter().find(|(.., same)| *same).or(lasting.first()).copied();
         let new = || {
-            members.iter().copied().find(|index| matches!(self.steps.get(index), Some(Action::File { .. })))
+            let is_new =
+                |index: &usize| matches!(self.steps.get(index), Some(Action::File { .. } | Action::Node));
+            members.iter().copied().find(is_new)
         };
         // Of its names the one whose record tells most of what is to be changed.
         let leads = |inode| {
@@ -68,7 +70,7 @@ impl Planner<'_> {
             let is_linked = inode.is_some() && live.map(|live| live.identity()) == inode;
             match self.steps.get(&index) {
                 // It leaves the file that the leader stays a name of.
-                Some(Action::File { own_content: true, .. }) if is_linked => {}
+                Some(Action::File { own_content: true, .. } | Action::Node) if is_linked => {}
                 // What is written through one name is written for all.
                 Some(Action::File { .. } | Action::Attributes(_)) if is_linked => {
                     let step = self.steps.remove(&index);
@@ -78,7 +80,7 @@ impl Planner<'_> {
                         all.add(own);
                     }
                 }
-                Some(Action::File { .. }) => {
+                Some(Action::File { .. } | Action::Node) => {
                     self.steps.insert(index, Action::HardLink { to: leader });
                 }
                 Some(Action::Attributes(_)) | None
@@ -96,14 +98,16 @@ impl Planner<'_> {
     fn separate(&mut self, index: usize, made: &HashMap<LinkedFile, usize>) {
         let [wanted_hard_links, other_hard_links] = self.input.hard_links;
         let (names, others) = (wanted_hard_links.names(index), other_hard_links.names(index));
-        if !matches!(self.steps.get(&index), None | Some(Action::Attributes(_))) || names == others {
+        let live = self.inspect(index).and_then(|inspection| inspection.live.as_ref());
+        let returns = live.and_then(LinkedFile::of_any).and_then(|file| made.get(&file));
+        let is_taken = returns.is_some_and(|other| !names.contains(other));
+        if !matches!(self.steps.get(&index), None | Some(Action::Attributes(_)))
+            || names == others && !is_taken
+        {
             return;
         }
-        let inode = |index: usize| {
-            let live = self.inspect(index)?.live.as_ref().filter(|live| live.file_type == FileType::File)?;
-            Some(live.identity())
-        };
-        let Some(own) = inode(index) else { return };
+        let inode = |index: usize| self.inspect(index)?.live.as_ref()?.linkable_identity();
+        let (Some(own), Some(wanted_here)) = (inode(index), self.wanted(index)) else { return };
         let wanted = |index: usize| self.wanted(index).map(|wanted| wanted.identity());
         // The name that had the file before keeps it.
         let is_foreign = |other: &usize| {
@@ -112,12 +116,17 @@ impl Planner<'_> {
                 && inode(*other) == Some(own)
                 && wanted(*other) == Some(own)
         };
-        let live = self.inspect(index).and_then(|inspection| inspection.live.as_ref());
-        let returns = live.and_then(LinkedFile::of_any).and_then(|file| made.get(&file));
-        let is_taken = returns.is_some_and(|other| !names.contains(other));
-        let is_kept = self.inspect(index).is_some_and(|inspection| inspection.same_content);
-        if is_kept && (is_taken || others.iter().any(is_foreign)) {
-            self.steps.insert(index, Action::File { in_place: false, own_content: true });
+        let is_kept = self.inspect(index).is_some_and(|inspection| {
+            inspection.live.as_ref().is_some_and(|live| is_kept(wanted_here, live, inspection))
+        });
+        if !is_kept || !is_taken && !others.iter().any(is_foreign) {
+            return;
+        }
+        match wanted_here.file_type {
+            FileType::File => {
+                self.steps.insert(index, Action::File { in_place: false, own_content: true });
+            }
+            _ => self.make_node(index, wanted_here),
         }
     }
 
@@ -147,7 +156,7 @@ impl Planner<'_> {
             let live = inspection.live.as_ref().filter(|_| !inspection.mount)?;
             let leaves = match action {
                 Action::Remove | Action::HardLink { .. } | Action::Node => true,
-                Action::File { in_place, own_content } => !in_place && !own_content,
+                Action::File { in_place, .. } => !in_place,
                 Action::Return { .. } | Action::Attributes(_) => false,
             };
             // Whoever writes to a FIFO changes its time.
@@ -155,7 +164,7 @@ impl Planner<'_> {
                 FileType::File => live,
                 _ => self.other(*index).filter(|other| other.identity() == live.identity())?,
             };
-            leaves.then_some((LinkedFile::of_movable(at)?, *index))
+            leaves.then_some((LinkedFile::of_any(at)?, *index))
         };
         let mut leaving: HashMap<LinkedFile, usize> = self.steps.iter().filter_map(leaves).collect();
         let attributes = |at: &Present| {
@@ -163,8 +172,9 @@ impl Planner<'_> {
         };
         let content = |index: usize, side| {
             let at = state(self.record(index), side).present()?;
-            Some((at.size, content_id(self.record(index), side)))
-                .filter(|(size, id)| *size == 0 || id.is_some())
+            let id = content_id(self.record(index), side);
+            let is_known = at.file_type != FileType::File || at.size == 0 || id.is_some();
+            is_known.then(|| (at.size, id, at.target.clone(), at.rdev))
         };
         let mut returned = Vec::new();
         for (index, action) in &self.steps {
@@ -172,7 +182,7 @@ impl Planner<'_> {
                 matches!(action, Action::File { in_place: false, own_content: false } | Action::Node);
             let Some(wanted) = self.wanted(*index).filter(|_| is_made) else { continue };
             let Some((file, from)) =
-                LinkedFile::of_movable(wanted).and_then(|file| Some((file, *leaving.get(&file)?)))
+                LinkedFile::of_any(wanted).and_then(|file| Some((file, *leaving.get(&file)?)))
             else {
                 continue;
             };
