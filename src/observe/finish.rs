@@ -21,8 +21,8 @@ use self::after::{After, AfterContent, Interim};
 use self::examine::{Examined, Examiner};
 use self::open_files::OpenFiles;
 pub use self::records::Files;
-use self::records::mere_mount_points;
 pub(super) use self::records::{git_status, present_before, put};
+use self::records::{mere_mount_points, relinked_names};
 use super::calls::inherited::InheritedFile;
 use super::ledger::ids::NameId;
 use super::ledger::inodes::Content;
@@ -242,6 +242,7 @@ impl Recording {
                 processes: &self.processes,
                 afters: &afters,
                 mount_points: mere_mount_points(ledger, &afters),
+                relinked: relinked_names(ledger, &afters),
                 extracted: &self.git_state.extracted,
             },
         });

@@ -2,7 +2,7 @@
 //!
 //! Neighbours: `run.rs` fills it in, `plan.rs` has the plan that it is made of.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
@@ -10,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use super::interrupted::UnfinishedRescue;
 use super::merge::Merged;
 use super::node::Shortfall;
-use super::plan::{Action, LeftReason, Obstacle, PlanInput, RestorePlan, Step};
+use super::plan::{Action, LeftReason, Obstacle, PlanInput, RestorePlan};
 use super::request::RestoreRequest;
 use super::since::Since;
 use crate::snapshot::compare::state;
@@ -195,19 +195,37 @@ pub fn digest(
     faster_hex::hex_string(&Sha256::digest(text.as_bytes())[..8])
 }
 
-/// The new files of `plan` that had more hard links than are known.
+/// The files that had more hard links than are known, and are new ones by `plan` or since the command.
 fn not_linked(input: &PlanInput, plan: &RestorePlan) -> Vec<Vec<u8>> {
-    let is_short = |step: &&Step| {
-        let record = &input.files[step.record];
-        let known = input.hard_links[0].names(step.record).len().max(1);
-        let wanted = state(record, input.wanted).present();
-        let nlink =
-            wanted.filter(|wanted| wanted.linkable_identity().is_some()).map_or(1, |wanted| wanted.nlink);
-        matches!(step.action, Action::File { in_place: false, .. } | Action::Node)
+    let left: HashSet<&[u8]> = plan.left.iter().map(|(path, _)| path.as_slice()).collect();
+    let is_short = |index: &usize| {
+        let record = &input.files[*index];
+        let Some(wanted) = state(record, input.wanted).present() else { return false };
+        let known = input.hard_links[0].names(*index).len().max(1);
+        let live = input.inspections.get(index).and_then(|found| found.as_ref().ok()?.live.as_ref());
+        let step = plan.steps.binary_search_by_key(index, |step| step.record);
+        let is_own = match step.map(|at| &plan.steps[at].action) {
+            Ok(Action::File { in_place, .. }) => !in_place,
+            Ok(Action::Node) => true,
+            Ok(Action::HardLink { .. } | Action::Return { .. } | Action::Remove) => false,
+            // What is there has the content, and may have been put in the place of the file by the command.
+            Ok(Action::Attributes(_)) | Err(_) => {
+                record.relinked
+                    && live.is_some_and(|live| live.identity() != wanted.identity())
+                    && !left.contains(record.path.as_slice())
+            }
+        };
+        is_own
+            && wanted.linkable_identity().is_some()
             && !record.is_git_state
-            && u64::try_from(known).is_ok_and(|known| known < nlink)
+            && u64::try_from(known).is_ok_and(|known| known < wanted.nlink)
     };
-    plan.steps.iter().filter(is_short).map(|step| input.files[step.record].path.clone()).collect()
+    input
+        .targets
+        .iter()
+        .filter(|index| is_short(index))
+        .map(|index| input.files[*index].path.clone())
+        .collect()
 }
 
 /// The paths of the records `indices`, which are conflicts, each with what has happened to it or who changed it.

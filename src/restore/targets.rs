@@ -160,7 +160,8 @@ pub fn select(files: &[FileRecord], hard_links: [&HardLinks; 2], choice: &dyn Ch
                 .iter()
                 .any(|hard_links| hard_links.names(index).iter().any(|other| is_changing(*other)))
     };
-    let is_relinked = |index: usize| hard_links[0].names(index) != hard_links[1].names(index);
+    let is_relinked =
+        |index: usize| files[index].relinked || hard_links[0].names(index) != hard_links[1].names(index);
     let is_target = |index: usize| {
         let record = &files[index];
         choice.names(&record.path)

@@ -73,6 +73,8 @@ pub struct Differences {
     pub target: bool,
     pub xattrs: bool,
     pub inode_flags: bool,
+    /// Which other names its file has.
+    pub hard_links: bool,
 }
 
 impl Differences {
@@ -96,6 +98,7 @@ impl Differences {
             // They are recorded only of paths that the command changes.
             xattrs: acted && before.xattrs != after.xattrs,
             inode_flags: acted && before.inode_flags != after.inode_flags,
+            hard_links: record.relinked && same_type,
         }
     }
 
@@ -173,6 +176,8 @@ mod tests {
             differences(|after| after.inode_flags = [InodeFlag::Immutable].into()),
             Differences { inode_flags: true, ..none }
         );
+        let relinked = FileRecord { relinked: true, ..both(Operation::Write, |after| after.ino += 1) };
+        assert_eq!(PathEffect::of(&relinked), PathEffect::Changed);
         let symlink = |after: &mut Present| {
             (after.file_type, after.mode) = (FileType::Symlink, libc::S_IFLNK | 0o777);
             after.target = Some(b"t".to_vec());

@@ -15,6 +15,7 @@ use super::blobs::Side;
 use super::digest::{digest_file_like, read_all};
 use super::live;
 use super::manifest::{Digest, FileRecord, FileType, Operation, Operations, Present, State};
+use super::stat::Stat;
 use super::wire::shown;
 use crate::fs;
 use crate::git::BlobHasher;
@@ -201,6 +202,12 @@ impl LinkedFile {
     pub fn of_any(at: &Present) -> Option<LinkedFile> {
         let (inode, mtime) = (at.linkable_identity()?, (at.mtime, at.mtime_nsec));
         Some(LinkedFile { inode, size: at.size, mode: at.mode, mtime })
+    }
+
+    /// The file that stat(2) says this of; none of a directory.
+    pub fn of_stat(stat: &Stat) -> Option<LinkedFile> {
+        let (inode, mtime) = (stat.identity(), (stat.mtime, stat.mtime_nsec));
+        (!stat.is_directory()).then_some(LinkedFile { inode, size: stat.size, mode: stat.mode, mtime })
     }
 
     /// Its device and inode numbers.

@@ -590,6 +590,9 @@ pub struct FileRecord {
     pub renamed_to: Option<Vec<u8>>,
     /// The paths from which hard links were made here.
     pub linked_from: Vec<Vec<u8>>,
+    /// Whether it is a name of another file, with other hard links than before. Not in the manifest, whose records tell it
+    /// together.
+    pub relinked: bool,
     /// Its state before the first observation.
     pub before: State,
     /// Its state after the last process had ended.
@@ -625,6 +628,7 @@ impl FileRecord {
             renamed_from: None,
             renamed_to: None,
             linked_from: Vec::new(),
+            relinked: false,
             before,
             after,
             git: None,

@@ -25,6 +25,7 @@ use super::blobs::{BlobWriter, CHUNK, END_BYTES};
 use super::error::{Error, printable};
 use super::layout::{BLOBS, JOURNAL, MANIFEST};
 use super::manifest::{Digest, FileRecord, Header, Manifest};
+use super::relinked::mark_relinked;
 use super::sparse::{BLOCK, Sink};
 use super::usage;
 
@@ -122,7 +123,8 @@ impl Snapshot {
     ) -> Result<Snapshot, Error> {
         let blobs = checks::check(&manifest).and_then(open_blobs).map_err(|error| with_path(error, path))?;
         let Manifest { header, files } = manifest;
-        let (inputs, files) = files.into_iter().partition(FileRecord::is_without_states);
+        let (inputs, mut files): (_, Vec<_>) = files.into_iter().partition(FileRecord::is_without_states);
+        mark_relinked(&mut files);
         let (path, parts, provided) = (path.to_owned(), Vec::new(), Vec::new());
         Ok(Snapshot { path, header, files, inputs, blobs, parts, provided, owner: None, _manifest: None })
     }
@@ -158,9 +160,10 @@ impl Snapshot {
     pub(super) fn of_parts(
         path: PathBuf,
         header: Header,
-        files: Vec<FileRecord>,
+        mut files: Vec<FileRecord>,
         parts: Vec<Snapshot>,
     ) -> Snapshot {
+        mark_relinked(&mut files);
         let owner = parts.first().and_then(Snapshot::owner);
         let owner = owner.filter(|_| parts.iter().all(|part| part.owner == owner));
         let (inputs, provided) = (Vec::new(), Vec::new());

@@ -330,3 +330,63 @@ fn hard_link_that_only_another_recording_knows_is_made_again_of_every_kind() {
         assert_eq!(linked_names(&place), [("a", "a"), ("b", "b")], "{make}");
     }
 }
+
+#[test]
+fn which_names_are_one_file_is_a_change_that_is_undone_and_redone() {
+    let scripts = [
+        ("echo one > a; cp -p a b; ln a c", "ln -f a b", &["b"][..]),
+        ("echo one > a; ln a b", "cp -p --remove-destination a b", &["b"]),
+        ("echo one > a; cp -p a b; cp -p a c", "ln a t; mv t b; ln -f b c", &["b", "c"]),
+        ("echo one > a; ln a b; cp -p a c; ln c d", "stat a; ln -f c b", &["b"]),
+    ];
+    for (made, script, changed) in scripts {
+        let (place, trees, ids) = recorded(made, &[script]);
+        let id = ids[0].as_str();
+        let said = verb(&place, &["log"]).expect(0).stdout;
+        assert!(said.contains(&format!("~{} ", changed.len())), "{script}: {said}");
+        let shown: serde_json::Value =
+            serde_json::from_str(&verb(&place, &["show", "--json", id]).expect(0).stdout).unwrap();
+        let differing = shown["files"].as_array().unwrap().iter().filter(|one| one["status"] == "changed");
+        let differing: Vec<_> = differing.map(|one| (one["path"].clone(), one["differs"].clone())).collect();
+        let expected = changed
+            .iter()
+            .map(|name| (place.at(name).to_str().unwrap().into(), serde_json::json!(["hard_links"])));
+        assert_eq!(differing, expected.collect::<Vec<_>>(), "{script}");
+        let said = verb(&place, &["diff", "--exit-code", id]).expect(1).stderr;
+        assert!(said.contains("its hard links changed"), "{script}: {said}");
+        for options in [&[][..], changed] {
+            let undone = verb(&place, &[&["undo", "--"], options].concat()).expect(0);
+            assert_eq!(names(&place), trees[0], "{script}");
+            assert!(!undone.stderr.contains("of their own"), "{script}: {}", undone.stderr);
+            assert!(verb(&place, &["log"]).expect(0).stdout.contains("(undone)"), "{script}");
+            verb(&place, &["redo"]).expect(0);
+            assert_eq!(names(&place), trees[1], "{script}");
+        }
+    }
+}
+
+#[test]
+fn names_that_get_another_file_together_are_no_change() {
+    let (place, trees, _) = recorded("echo one > a; ln a b", &["cp -p a t; ln -f t a; ln -f t b; rm t"]);
+    assert_eq!(trees[0], trees[1]);
+    let said = verb(&place, &["log"]).expect(0);
+    assert!(!said.stdout.contains("~"), "{}", said.stdout);
+    assert!(said.stdout.contains("changed nothing"), "{}", said.stdout);
+}
+
+#[test]
+fn link_to_an_unknown_name_that_is_not_restored_is_named() {
+    for (made, script) in [
+        ("echo one > a; ln a ../unknown", "cp -p a t; mv t a"),
+        ("mkfifo a; ln a ../unknown", "mkfifo t; mv t a"),
+        ("mkfifo -m 600 a; ln a ../unknown", "rm a; mkfifo -m 644 a"),
+    ] {
+        let place = Place::new();
+        place.prepare(made);
+        run(&place, &[], script);
+        let said = verb(&place, &["undo"]).expect(0);
+        let named = format!("files of their own:\n  {}", place.at("a").display());
+        assert!(said.stderr.contains(&named), "{script}: {}", said.stderr);
+        assert!(verb(&place, &["log"]).expect(0).stdout.contains("(undone)"), "{script}");
+    }
+}

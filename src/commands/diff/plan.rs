@@ -230,6 +230,9 @@ impl<'s> DiffPlan<'s> {
                 if differences.inode_flags {
                     self.unsupported.push((&record.path, "its inode flags changed".to_owned()));
                 }
+                if differences.hard_links {
+                    self.unsupported.push((&record.path, "its hard links changed".to_owned()));
+                }
             }
         }
     }

@@ -83,6 +83,7 @@ fn differs(record: &FileRecord) -> Vec<&'static str> {
         ("target", differences.target),
         ("xattrs", differences.xattrs),
         ("inode_flags", differences.inode_flags),
+        ("hard_links", differences.hard_links),
     ];
     words.into_iter().filter(|(_, differs)| *differs).map(|(word, _)| word).collect()
 }

@@ -256,6 +256,9 @@ pub fn other_attributes(
     if differences.inode_flags {
         words.push("other inode flags".to_owned());
     }
+    if differences.hard_links {
+        words.push("other hard links".to_owned());
+    }
 }
 
 /// Why bytes that a restore would need are not in the snapshot, as the manifest names it.

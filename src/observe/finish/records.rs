@@ -15,7 +15,8 @@ use crate::observe::ledger::inodes::{Attributes, Content, Inode, Stat};
 use crate::observe::ledger::names::Name;
 use crate::observe::processes::ProcessTable;
 use crate::snapshot::change::PathEffect;
-use crate::snapshot::{BlobOmitted, FileRecord, FileType, GitStatus, Present, State};
+use crate::snapshot::relinked::{NameStates, NamedFile, relinked};
+use crate::snapshot::{BlobOmitted, FileRecord, FileType, GitStatus, Operations, Present, State};
 
 /// The records of a recording, made one by one.
 pub struct Files<'a> {
@@ -26,6 +27,8 @@ pub struct Files<'a> {
     pub(super) afters: &'a [(NameId, After)],
     /// The names that serve only as mount points.
     pub(super) mount_points: HashSet<NameId>,
+    /// The names that are of another file, with other hard links than before.
+    pub(super) relinked: HashSet<NameId>,
     /// Objects that were taken out of removed packs.
     pub(super) extracted: &'a BTreeMap<Vec<u8>, ExtractedObject>,
 }
@@ -48,6 +51,20 @@ pub(super) fn mere_mount_points(ledger: &Ledger, afters: &[(NameId, After)]) -> 
         }
     }
     points
+}
+
+/// The changed names that share a file with other names than before.
+pub(super) fn relinked_names(ledger: &Ledger, afters: &[(NameId, After)]) -> HashSet<NameId> {
+    let states = afters.iter().filter(|(_, after)| !matches!(after, After::NotKept)).map(|(id, after)| {
+        let name = ledger.names.get(*id);
+        let before = name.before.map(|before| ledger.inodes.get(before).before);
+        NameStates {
+            name: *id,
+            is_changed: name.operations.intersects(Operations::CHANGES) && !name.is_git_state,
+            files: [before, after.stat(*id, ledger)].map(|stat| NamedFile::of_stat(&stat?)),
+        }
+    });
+    relinked(states)
 }
 
 impl Files<'_> {
@@ -89,6 +106,7 @@ impl Files<'_> {
             renamed_from: path_of(names.renamed_from(id)),
             renamed_to: path_of(names.renamed_to(id)),
             linked_from: names.linked_from(id).iter().filter_map(|other| path_of(Some(*other))).collect(),
+            relinked: self.relinked.contains(&id),
             before: if matches!(after, After::NotKept) { State::NotKept } else { self.before(name) },
             after: self.after(id, name, after),
             git: name.git.as_ref().map(|facts| git_status(self.repositories, facts, &path)),

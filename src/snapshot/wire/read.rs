@@ -574,6 +574,7 @@ impl FileWire {
             renamed_from: bytes_some("renamed_from", self.renamed_from, self.renamed_from_bytes)?,
             renamed_to: bytes_some("renamed_to", self.renamed_to, self.renamed_to_bytes)?,
             linked_from: list("linked_from", self.linked_from, self.linked_from_bytes)?,
+            relinked: false,
             before,
             after,
             git: self.git,

@@ -608,7 +608,7 @@ prop_compose! {
         let seen = looks.into_iter().fold(Seen::NOTHING, Seen::with);
         let uses = uses.into_iter();
         let uses = uses.map(|(process, operation, exe)| PathUse { process, operations: operation.into(), exe }).collect();
-        FileRecord { path, is_git_state: false, operations, processes, uses, seen, process_count, inherited, changed_by_name, mount_point, changed_between_us, renamed_from, renamed_to, linked_from,
+        FileRecord { path, is_git_state: false, operations, processes, uses, seen, process_count, inherited, changed_by_name, mount_point, changed_between_us, renamed_from, renamed_to, linked_from, relinked: false,
                      before, after, git, git_after }
     }
 }
