@@ -31,6 +31,7 @@ use crate::git::Repositories;
 use crate::snapshot::live::Filesystem;
 use crate::snapshot::{Operation, Operations, Unrepeatable, WarningKind};
 use crate::trace::observer::Caller;
+use crate::trace::proc_status;
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, Effect, FileRef};
 
@@ -145,7 +146,20 @@ impl Recording {
         self.unless_hidden(resolved)
     }
 
-    /// The same for a place whose start is known.
+    /// The same at the entry of the call: a thread that is killed there does not make it, and what it named can't be looked up
+    /// any more.
+    pub fn locate_at_entry(&mut self, caller: Caller, access: &Access) -> Result<Resolved, Unseen> {
+        match self.locate(caller, access) {
+            Err(Unseen::Unresolved(Unresolved::Nameless | Unresolved::UnknownStart))
+                if proc_status::has_ended(caller.tid) =>
+            {
+                Err(Unresolved::CallerEnded.into())
+            }
+            located => located,
+        }
+    }
+
+    /// Resolves a place whose start is known.
     pub fn locate_from(
         &mut self,
         caller: Caller,
@@ -290,6 +304,7 @@ impl Recording {
                 Unresolved::NotADirectory(_)
                 | Unresolved::TooLong
                 | Unresolved::Nameless
+                | Unresolved::CallerEnded
                 | Unresolved::Unnamed(_)
                 | Unresolved::Private(..),
             ) => {}

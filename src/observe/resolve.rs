@@ -128,6 +128,8 @@ pub enum Unresolved {
     TooDeep,
     /// The kernel does not tell us where the path starts.
     UnknownStart,
+    /// The thread that named it has ended, and does not make its call any more.
+    CallerEnded,
     /// A magic link on the way, whose text this is, stands for something on another mount than the one at that path here.
     OnOtherMount(Vec<u8>),
     /// It leads to a filesystem that the tree serves itself, which must not be accessed while a tracee is
@@ -153,6 +155,7 @@ impl Unresolved {
             | Unresolved::Private(..)
             | Unresolved::TooDeep
             | Unresolved::UnknownStart
+            | Unresolved::CallerEnded
             | Unresolved::OnOtherMount(_)
             | Unresolved::Served(_) => Vec::new(),
         }

@@ -366,6 +366,35 @@ print(os.wait()[1], os.listdir(\"e\"))'";
     assert_eq!(String::from_utf8_lossy(&output.stdout), "0 ['f']\n", "{output:?}");
 }
 
+/// Which threads are in a call when their process ends is chance, so it is tried often.
+#[test]
+fn what_a_thread_wanted_to_change_that_was_killed_before_is_no_refusal() {
+    if !has("python3") {
+        return;
+    }
+    let script = "echo x > f; exec python3 -c '
+import os, threading
+file = os.open(\"f\", os.O_RDWR)
+begun = threading.Barrier(9)
+def change(call):
+    call()
+    begun.wait()
+    while True: call()
+for _ in range(4):
+    threading.Thread(target=change, args=[lambda: os.fchmod(file, 0o644)], daemon=True).start()
+    threading.Thread(target=change, args=[lambda: os.chmod(\"f\", 0o644)], daemon=True).start()
+begun.wait()
+os._exit(0)'";
+    for &user in User::all() {
+        for _ in 0..25 {
+            let place = Place::of(user);
+            let output = enforced(&place, &["--strict", "--allow-write", "@workspace"], script);
+            assert!(output.status.success(), "{user:?} {output:?}");
+            assert_eq!(refused(&place), [] as [String; 0], "{user:?}");
+        }
+    }
+}
+
 #[test]
 fn a_read_only_mount_has_the_error_of_the_kernel_and_no_refusal() {
     let script = "mount --bind ../outside m && mount -o remount,bind,ro m && cd m

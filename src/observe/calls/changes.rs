@@ -335,9 +335,9 @@ impl Recording {
         Decision::Refuse(Errno(libc::EPERM))
     }
 
-    /// Resolves what each access of a call names.
+    /// Resolves what each access of a call names, at its entry.
     pub fn locate_all<'a>(&mut self, caller: Caller, call: &SyscallEntry<'a>) -> SmallVec<[Located<'a>; 2]> {
-        call.decoded.accesses.iter().map(|access| (access, self.locate(caller, access))).collect()
+        call.decoded.accesses.iter().map(|access| (access, self.locate_at_entry(caller, access))).collect()
     }
 
     /// Refuses a call, before anything of it has happened, since it may destroy bytes that can't be kept.

@@ -156,7 +156,7 @@ impl Recording {
         let mut expected = None;
         if opens_here {
             if !is_enforced {
-                let locate = |access| (access, self.locate(caller, access));
+                let locate = |access| (access, self.locate_at_entry(caller, access));
                 located = call.decoded.accesses.iter().map(locate).collect();
             }
             expected = self.expected_of(&located);
@@ -454,7 +454,7 @@ impl Recording {
     ) -> Result<Resolved, Unseen> {
         match place {
             Some(place) => self.locate_from(caller, view, place, access.follow),
-            None => self.locate(caller, access),
+            None => self.locate_at_entry(caller, access),
         }
     }
 

@@ -70,7 +70,7 @@ impl Found {
             let thread = thread?.path();
             match self.add_thread(&thread, !has_mappings) {
                 Ok(mapped) => has_mappings |= mapped,
-                Err(_) if is_ending(&thread) => {}
+                Err(_) if has_ended(&thread) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -119,10 +119,10 @@ impl Found {
     }
 }
 
-/// Whether a thread has left its memory, or is gone: it changes nothing any more, and its files in /proc are root's.
-fn is_ending(thread: &Path) -> bool {
+/// Whether a thread has left its memory, or is gone: it changes nothing any more.
+fn has_ended(thread: &Path) -> bool {
     let status = ProcStatus::read(thread.join("status").as_os_str().as_bytes());
-    status.is_none_or(|status| status.line("VmSize:").is_none())
+    status.is_none_or(|status| status.has_ended())
 }
 
 /// Whether the flags of a descriptor, as proc_pid_fdinfo(5) shows them, allow writing.
