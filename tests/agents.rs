@@ -34,7 +34,7 @@ pub struct Client {
     init: Option<&'static [&'static str]>,
     /// What `init` prints functions for that start it; its name there is `qwen`, or its own.
     recipe: Option<&'static str>,
-    /// What it runs in its shell for itself: it changes nothing that is recorded.
+    /// What it runs in its shell for itself, by the line up to the first `=`: it changes nothing that is recorded.
     own: &'static [&'static str],
     /// The lines of a result that the agent itself adds or leaves out when a hook has rewritten a command.
     differs_by: &'static [&'static str],
@@ -60,19 +60,29 @@ pub const CLAUDE: Client = Client {
     init: Some(&["claude-code"]),
     recipe: None,
     // It saves the functions and options of a login shell.
-    own: &["env", "-l"],
+    own: &["env", "SNAPSHOT_FILE"],
     differs_by: &[],
 };
 
+/// What happens to the first commands of each on a machine that is busy: Claude Code has not saved the functions of a
+/// shell in time, and runs them in login shells.
+const CLAUDE_WITHOUT_SAVED_SHELL: Client = Client { settings: &[NO_SAVED_SHELL], ..CLAUDE };
+
+/// A file where Claude Code makes a directory for what it saves of a shell.
+const NO_SAVED_SHELL: (&str, &str) = (".claude/shell-snapshots", "");
+
+const CLAUDE_SANDBOX_SETTINGS: (&str, &str) =
+    (".claude/settings.json", "{\"sandbox\": {\"enabled\": true, \"autoAllowBashIfSandboxed\": true}}\n");
+
 const CLAUDE_SANDBOX: Client = Client {
     needs: &["bwrap", "socat"],
-    settings: &[(
-        ".claude/settings.json",
-        "{\"sandbox\": {\"enabled\": true, \"autoAllowBashIfSandboxed\": true}}\n",
-    )],
+    settings: &[CLAUDE_SANDBOX_SETTINGS],
     recipe: Some("bubblewrap"),
     ..CLAUDE
 };
+
+const CLAUDE_SANDBOX_WITHOUT_SAVED_SHELL: Client =
+    Client { settings: &[CLAUDE_SANDBOX_SETTINGS, NO_SAVED_SHELL], ..CLAUDE_SANDBOX };
 
 const CODEX_CONFIG: &str = "model = \"mock\" # of the tests\nmodel_provider = \"mock\"\n\n[model_providers.mock]\n\
                             name = \"mock\"\nbase_url = \"http://127.0.0.1:{port}/v1\"\nenv_key = \"OPENAI_API_KEY\"\n\
@@ -257,6 +267,13 @@ fn slow_agents_claude_code_in_its_sandbox() {
     is_recorded_as_it_runs_alone(&CLAUDE_SANDBOX);
 }
 
+#[test]
+#[ignore = "slow: installs and runs a real client"]
+fn slow_agents_claude_code_without_a_saved_shell() {
+    is_recorded_as_it_runs_alone(&CLAUDE_WITHOUT_SAVED_SHELL);
+    is_recorded_as_it_runs_alone(&CLAUDE_SANDBOX_WITHOUT_SAVED_SHELL);
+}
+
 /// Its newer versions start the sandbox without the shell of its settings, and nothing is recorded inside.
 #[test]
 #[ignore = "slow: installs and runs a real client"]
@@ -307,6 +324,8 @@ fn slow_agents_in_a_session() {
     let clients = [
         &CLAUDE,
         &CLAUDE_SANDBOX,
+        &CLAUDE_WITHOUT_SAVED_SHELL,
+        &CLAUDE_SANDBOX_WITHOUT_SAVED_SHELL,
         &CODEX,
         &CODEX_SANDBOX,
         &CODEX_WITHOUT_SAVED_SHELL,
@@ -323,12 +342,11 @@ fn slow_agents_in_a_session() {
         let Some(lab) = Lab::run(&client, Mode::Session) else { return };
         assert_eq!(lab.given(), alone);
         let log = lab.log();
-        let title = |entry: &Value| {
-            entry["title"].as_str().map_or_else(|| lab::asked_for(line_of(entry)), str::to_owned)
-        };
         let wanted = commands_of(&client);
-        let commands: Vec<&Value> =
-            log.iter().filter(|entry| entry["kind"] == "command" && wanted.contains(&title(entry))).collect();
+        let commands: Vec<&Value> = log
+            .iter()
+            .filter(|entry| entry["kind"] == "command" && wanted.contains(&title_of(entry)))
+            .collect();
         let all = || {
             let shown = |entry: &Value| {
                 let words: Vec<String> = entry["command"].as_array().unwrap().iter().map(brief).collect();
@@ -336,7 +354,7 @@ fn slow_agents_in_a_session() {
             };
             log.iter().map(shown).collect::<Vec<_>>().join("\n")
         };
-        assert_eq!(commands.iter().copied().map(title).collect::<Vec<_>>(), wanted, "{}", all());
+        assert_eq!(commands.iter().copied().map(title_of).collect::<Vec<_>>(), wanted, "{}", all());
         log.iter().for_each(|entry| assert_complete(&lab, entry));
         commands.iter().for_each(|entry| lab.assert_no_machinery(entry));
         assert_ne!(lab.state(), lab.before);
@@ -578,11 +596,9 @@ fn brief(value: &Value) -> String {
     text.chars().take(200).collect()
 }
 
-/// The command line that the shell of a recording was given.
-fn line_of(entry: &Value) -> &str {
-    let words = entry["command"].as_array().unwrap();
-    let line = words.iter().skip_while(|word| *word != "-c").nth(1);
-    line.and_then(Value::as_str).unwrap_or("?")
+/// What a recording is called, or else the agent was asked for.
+fn title_of(entry: &Value) -> String {
+    entry["title"].as_str().map_or_else(|| lab::asked_for(lab::line_of(entry)), str::to_owned)
 }
 
 /// What the model is given by a client that runs alone: once for each command line and its settings, for all tests.
@@ -619,9 +635,7 @@ fn is_recorded_as_it_runs_alone(client: &Client) {
     let (own, log): (Vec<Value>, Vec<Value>) =
         lab.log().into_iter().partition(|entry| lab::is_own_of(client, entry));
     assert!(own.iter().all(|entry| !lab::changes(entry)), "{own:?}");
-    let title =
-        |entry: &Value| entry["title"].as_str().map_or_else(|| lab::asked_for(line_of(entry)), str::to_owned);
-    let titles: Vec<String> = log.iter().map(title).collect();
+    let titles: Vec<String> = log.iter().map(title_of).collect();
     assert_eq!(titles, commands_of(client));
     for entry in &log {
         assert_complete(&lab, entry);

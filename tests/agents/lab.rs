@@ -124,7 +124,15 @@ pub fn asked_for(line: &str) -> String {
 
 /// Whether a recording is one of what the client runs for itself.
 pub fn is_own_of(client: &Client, entry: &Value) -> bool {
-    entry["command"][2].as_str().is_some_and(|title| client.own.contains(&title))
+    let line = line_of(entry);
+    client.own.contains(&line.split_once('=').map_or(line, |(name, _)| name))
+}
+
+/// The command line that the shell of a recording was given, behind `-c` and `-l`.
+pub fn line_of(entry: &Value) -> &str {
+    let words = entry["command"].as_array().unwrap();
+    let mut words = words.iter().map(|word| word.as_str().unwrap_or_default());
+    words.find(|word| *word == "-c").and_then(|_| words.find(|word| *word != "-l")).unwrap_or("?")
 }
 
 /// Whether a recording has changed something.
