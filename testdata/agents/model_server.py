@@ -84,7 +84,7 @@ def call_of(names, command):
     if isinstance(command, dict):
         return command["tool"], json.loads(json.dumps(command["input"]).replace("{digest}", digests[-1]))
     if tool == "exec_command":
-        return tool, {"cmd": command, "yield_time_ms": 10000}
+        return tool, {"cmd": command, "yield_time_ms": 30000}
     if tool == "shell_command":
         return tool, {"command": command}
     if tool == "run_shell_command":
