@@ -196,7 +196,7 @@ const OPENCODE: Client = Client {
     name: "opencode",
     command: &["opencode", "run", "do the steps"],
     needs: &[],
-    environment: &[("OPENCODE_DISABLE_AUTOUPDATE", "1")],
+    environment: &[("OPENCODE_DISABLE_AUTOUPDATE", "1"), ("OPENCODE_DISABLE_MODELS_FETCH", "1")],
     settings: &[(
         ".config/opencode/opencode.json",
         // opencode adds the first one itself.
