@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use agent_snapshot::snapshot::change::PathEffect;
 use agent_snapshot::snapshot::{FileRecord, Snapshot};
@@ -494,6 +495,19 @@ impl Lab {
         );
         state.extend(said.lines().map(str::to_owned));
         state
+    }
+}
+
+impl Drop for Lab {
+    /// Removes its directory, also where a process that outlives a client adds a file meanwhile.
+    fn drop(&mut self) {
+        let is_left = || fs::remove_dir_all(self.root.path()).is_err() && self.root.path().exists();
+        for _ in 0..100 {
+            if !is_left() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
     }
 }
 
