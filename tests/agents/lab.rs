@@ -6,13 +6,16 @@ use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::{Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent_snapshot::snapshot::change::PathEffect;
 use agent_snapshot::snapshot::{FileRecord, Snapshot};
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use regex::Regex;
 use serde_json::Value;
 
@@ -398,7 +401,38 @@ impl Lab {
             let (sender, locked) = mpsc::channel();
             // `flock` has no timeout.
             thread::spawn(move || sender.send(Flock::lock(directory, FlockArg::LockExclusive).map(drop)));
-            locked.recv_timeout(PATIENCE).expect("a recording does not end").unwrap();
+            let deadline = Instant::now() + PATIENCE;
+            let ended = loop {
+                self.end_orphaned_sandboxes();
+                match locked.recv_timeout(Duration::from_secs(1)) {
+                    Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => {}
+                    ended => break ended,
+                }
+            };
+            ended.expect("a recording does not end").unwrap();
+        }
+    }
+
+    /// Ends the sandboxes of Claude Code that stay for ever, with us and without: it ends `bwrap` when a command takes too
+    /// long, and the first process inside only ends with it once it has asked for that (`--die-with-parent`).
+    fn end_orphaned_sandboxes(&self) {
+        let root = self.root.path().display().to_string();
+        let command_of = |process: &str| fs::read_to_string(format!("/proc/{process}/cmdline"));
+        let is_bwrap =
+            |process: &str| command_of(process).is_ok_and(|command| command.starts_with("bwrap\0"));
+        for entry in fs::read_dir("/proc").unwrap().flatten() {
+            let process = entry.file_name().to_string_lossy().into_owned();
+            let Ok(id) = process.parse() else { continue };
+            let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+            let last_of = |key: &str| {
+                let line = status.lines().find_map(|line| line.strip_prefix(key));
+                line.and_then(|line| line.split_whitespace().last()).unwrap_or_default()
+            };
+            let is_of_here = is_bwrap(&process) && command_of(&process).is_ok_and(|it| it.contains(&root));
+            if is_of_here && last_of("NSpid:") == "1" && !is_bwrap(last_of("PPid:")) {
+                // It may have ended meanwhile.
+                let _ = kill(Pid::from_raw(id), Signal::SIGKILL);
+            }
         }
     }
 
