@@ -4,7 +4,7 @@
 //! Where an agent's rewritten commands escape the user's rules, they are rewritten only if the user has allowed it.
 //!
 //! Formats: Gemini CLI 0.26 to 0.62 (docs/hooks/reference.md, `scheduler.ts`); Cursor's hooks of 2026
-//! (cursor.com/docs/hooks); Copilot CLI 1.0 (docs.github.com/copilot/reference/hooks-reference); Codex 0.129 to 0.169
+//! (cursor.com/docs/hooks); Copilot CLI 1.0 (docs.github.com/copilot/reference/hooks-reference); Codex 0.129 to 0.171
 //! (`hooks/src/engine/output_parser.rs`, `core/src/exec_policy.rs`). `docs/agents.md` says what each does besides.
 
 use jsonc_parser::cst::CstInputValue;
