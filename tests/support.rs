@@ -27,8 +27,8 @@ pub use many::multiply;
 pub use namespace::{Namespace, unshare_mounts};
 pub use place::{Place, Run, SmallFilesystem};
 pub use process::{
-    PATIENCE, command_of, descendants, kill, open_pty, trace_program, trace_restore, trace_verb, traced_by,
-    tracer_of, wait,
+    PATIENCE, command_of, descendants, kill, open_pty, pidfd_of, trace_program, trace_restore, trace_verb,
+    traced_by, tracer_of, wait, wait_for_end,
 };
 pub use screen::Screen;
 pub use terminal::Terminal;

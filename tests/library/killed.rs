@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use super::{library, log, newest, read, run, run_command, verb};
-use crate::support::{BINARY, Place, Run, command_of, kill, tracer_of, wait};
+use crate::support::{BINARY, Place, Run, command_of, kill, pidfd_of, tracer_of, wait, wait_for_end};
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 
@@ -193,7 +193,10 @@ fn first_snapshot_of_a_recovered_recording_does_not_go_on() {
         let directory = fs::read_link(entry.path().join("cwd")).ok()?;
         (directory == place.at("") && tracer_of(pid).is_some()).then_some(pid)
     });
-    assert!(kill(tracer_of(survivor.unwrap()).unwrap()));
+    let tracer = tracer_of(survivor.unwrap()).unwrap();
+    let recorder = pidfd_of(tracer);
+    assert!(kill(tracer));
+    wait_for_end(&recorder);
     let directory = library(&place).join("snapshots").join(&id).display().to_string();
     verb(&place, &["recover", &directory]).expect(0);
     assert_eq!(log(&place, &[])[0]["state"], "killed");

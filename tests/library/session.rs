@@ -3,21 +3,18 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use agent_snapshot::snapshot::{Snapshot, SnapshotKind, State};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{PidfdFlags, pidfd_open};
 use serde_json::Value;
 
 use super::{library, log, verb};
 use crate::support::{
     BINARY, MECHANISMS, PATIENCE, Place, Random, Terminal, User, assert_same, descendants, describe, has,
-    kill, needs_root, numbered, scan, tracer_of, wait,
+    kill, needs_root, numbered, pidfd_of, scan, tracer_of, wait, wait_for_end,
 };
 use crate::undo::random::cases;
 
@@ -1107,16 +1104,6 @@ fn a_shell_in_a_shell_has_jobs_of_its_own() {
     assert_eq!(titles(&place), ["command touch outer +1~0-0", "command touch inner +1~0-0"]);
 }
 
-fn pidfd_of(process: i32) -> OwnedFd {
-    pidfd_open(rustix::process::Pid::from_raw(process).unwrap(), PidfdFlags::empty()).unwrap()
-}
-
-/// Waits until nobody writes to the session any more: the recorder is no child of ours, nor of the front process.
-fn wait_for_recorder(recorder: &OwnedFd) {
-    let mut ended = [PollFd::new(recorder, PollFlags::IN)];
-    assert_eq!(poll(&mut ended, Some(&PATIENCE.try_into().unwrap())), Ok(1), "the session does not end");
-}
-
 #[test]
 fn when_the_tracing_process_is_killed_no_step_is_lost() {
     for is_front in [false, true] {
@@ -1141,7 +1128,7 @@ fn when_the_tracing_process_is_killed_no_step_is_lost() {
         }
         assert!(kill(tracer));
         let _ = wait(&mut agent.process);
-        wait_for_recorder(&recorder);
+        wait_for_end(&recorder);
         if is_front {
             // The next verb finds what it has left.
             let left = steps(&place).into_iter().find(|step| step["state"] == "unrecovered").unwrap();
@@ -1217,7 +1204,7 @@ fn kill_after(milliseconds: u64, victim: Victim, random: &mut Random) {
     killer.join().unwrap();
     drop(agent.orders.take());
     let _ = wait(&mut agent.process);
-    wait_for_recorder(&recorder);
+    wait_for_end(&recorder);
     for step in steps(&place).iter().filter(|step| step["state"] == "unrecovered") {
         let directory = library(&place).join("snapshots").join(step["id"].as_str().unwrap());
         let run = verb(&place, &["recover", &directory.display().to_string()]);

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,8 @@ use nix::sys::ptrace;
 use nix::sys::signal::{self, Signal};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{PidfdFlags, pidfd_open};
 
 use super::{BINARY, Place};
 
@@ -74,7 +76,18 @@ pub fn kill(pid: i32) -> bool {
     signal::kill(Pid::from_raw(pid), Signal::SIGKILL).is_ok()
 }
 
+/// A descriptor of a process, which need be no child of ours.
+pub fn pidfd_of(process: i32) -> OwnedFd {
+    pidfd_open(rustix::process::Pid::from_raw(process).unwrap(), PidfdFlags::empty()).unwrap()
+}
+
 /// Waits for the end of a process that should end.
+pub fn wait_for_end(pidfd: &OwnedFd) {
+    let mut ended = [PollFd::new(pidfd, PollFlags::IN)];
+    assert_eq!(poll(&mut ended, Some(&PATIENCE.try_into().unwrap())), Ok(1), "a process does not end");
+}
+
+/// Waits for the end of a child that should end.
 pub fn wait(child: &mut Child) -> ExitStatus {
     let deadline = Instant::now() + PATIENCE;
     loop {
