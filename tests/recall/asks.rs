@@ -3,6 +3,8 @@
 use std::fs;
 use std::process::Stdio;
 
+use nix::fcntl::{Flock, FlockArg};
+
 use super::refusals::is_refused;
 use super::{recall, recall_with};
 use crate::support::{BINARY, Place};
@@ -92,10 +94,10 @@ fn lock_of_somebody_else_counts() {
     let script = "flock -n lock echo got it || echo held";
     recall(&place, script).expect_miss("got it\n");
     recall(&place, script).expect_hit("got it\n");
-    let held = fs::File::open(place.at("lock")).unwrap();
-    rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let held = Flock::lock(fs::File::open(place.at("lock")).unwrap(), FlockArg::LockExclusive).unwrap();
     recall(&place, script).expect_miss("held\n");
     is_refused(&place, &[], script, "a lock that somebody else held");
+    // Unlocks it, also if a process that another test starts has not closed its copy of the descriptor yet.
     drop(held);
     recall(&place, script).expect_hit("got it\n");
 }

@@ -12,6 +12,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use nix::fcntl::{Flock, FlockArg};
 use rustix::fs::XattrFlags;
 
 use super::{finish_with_input, with_umask};
@@ -124,7 +125,7 @@ impl World {
     }
 
     /// Prepares a run; the lock that is held meanwhile.
-    fn start(&self, command: &mut Command) -> Option<File> {
+    fn start(&self, command: &mut Command) -> Option<Flock<File>> {
         let input = File::open(self.place.at(self.input)).map_or_else(|_| Stdio::null(), Stdio::from);
         command.envs(&self.variables).current_dir(&self.place.work).stdin(input);
         with_umask(command, self.umask);
@@ -134,8 +135,7 @@ impl World {
             command.pre_exec(move || Ok(rustix::process::setpriority_process(None, nice)?));
         }
         let held = File::open(self.place.at("a")).ok().filter(|_| self.is_locked)?;
-        rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
-        Some(held)
+        Some(Flock::lock(held, FlockArg::LockExclusive).unwrap())
     }
 
     /// Changes one thing; what it was.

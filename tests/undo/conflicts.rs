@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, symlink};
 use std::path::Path;
 
+use nix::fcntl::{Flock, FlockArg};
+
 use crate::support::*;
 
 #[test]
@@ -163,8 +165,7 @@ fn snapshot_in_use_is_not_restored() {
     let place = Place::new();
     place.write("file", "old");
     place.make_bundle(|| place.write("file", "new"));
-    let user = fs::File::open(&place.out).unwrap();
-    rustix::fs::flock(&user, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let user = Flock::lock(fs::File::open(&place.out).unwrap(), FlockArg::LockExclusive).unwrap();
     let run = place.verb("restore", &["--before"]).expect(125);
     assert!(run.stderr.contains("is being used by another restore or recording"), "{}", run.stderr);
     drop(user);
