@@ -10,10 +10,10 @@ fn main() {
     if is("CARGO_CFG_TARGET_FEATURE", "crt-static") {
         return;
     }
-    // At a fixed address, nothing has to be relocated: as many pages less are written to before `main`.
+    // At a fixed address nothing is relocated, which would write to some 90 pages before `main`.
     println!("cargo:rustc-link-arg-bins=-no-pie");
     if is("CARGO_CFG_TARGET_ENV", "gnu") {
-        // One library less to load. It is part of GCC, as the shared one is.
+        // The unwinder, instead of the shared libgcc_s, which would have to be loaded. Both are part of GCC.
         println!("cargo:rustc-link-lib=static:-bundle=gcc_eh");
     }
 }

@@ -64,8 +64,8 @@ pub const CLAUDE: Client = Client {
     differs_by: &[],
 };
 
-/// What happens to the first commands of each on a machine that is busy: Claude Code has not saved the functions of a
-/// shell in time, and runs them in login shells.
+/// On a busy machine Claude Code may not have saved the functions of a shell in time, and runs its first commands in login
+/// shells; so it runs all of these.
 const CLAUDE_WITHOUT_SAVED_SHELL: Client = Client { settings: &[NO_SAVED_SHELL], ..CLAUDE };
 
 /// A file where Claude Code makes a directory for what it saves of a shell.
@@ -124,7 +124,7 @@ const CODEX_SANDBOX: Client = Client {
     ..CODEX
 };
 
-/// What may happen to the first command of each, too: its shell starts before Codex has saved the functions of one.
+/// Codex may start the first command before it has saved the functions of a shell; so it starts each of these.
 const CODEX_WITHOUT_SAVED_SHELL: Client = Client {
     command: &[
         "codex",

@@ -29,7 +29,7 @@ use super::error::{Error, failed};
 use crate::fs::parent_of;
 use crate::git::below;
 use crate::snapshot::change::PathEffect;
-use crate::snapshot::timeline::is_relinked;
+use crate::snapshot::timeline::has_other_link_count;
 use crate::snapshot::{FileRecord, Snapshot};
 
 /// The index's name in the library.
@@ -74,7 +74,7 @@ impl PathHashes {
     /// All that a command wrote counts, also what is as before and what the shell had redirected: those records tell of
     /// the path, too.
     pub fn add(&mut self, record: &FileRecord, effect: PathEffect) {
-        if effect == PathEffect::None && !is_relinked(record) {
+        if effect == PathEffect::None && !has_other_link_count(record) {
             return;
         }
         self.hashes.push(hash(&record.path));

@@ -146,8 +146,8 @@ impl Recording {
         self.unless_hidden(resolved)
     }
 
-    /// The same at the entry of the call: a thread that is killed there does not make it, and what it named can't be looked up
-    /// any more.
+    /// Resolves it at the entry of the call. A thread that was killed there does not make the call, and what it named can't be
+    /// looked up any more.
     pub fn locate_at_entry(&mut self, caller: Caller, access: &Access) -> Result<Resolved, Unseen> {
         match self.locate(caller, access) {
             Err(Unseen::Unresolved(Unresolved::Nameless | Unresolved::UnknownStart))

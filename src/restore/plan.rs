@@ -227,7 +227,8 @@ pub fn touched(input: &PlanInput, plan: &RestorePlan) -> BTreeSet<Vec<u8>> {
 
 /// Makes the plan.
 pub fn plan(input: &PlanInput) -> RestorePlan {
-    let mut planner = Planner { input, plan: RestorePlan::default(), steps: BTreeMap::new() };
+    let mut planner =
+        Planner { input, plan: RestorePlan::default(), steps: BTreeMap::new(), shortfalls: Vec::new() };
     for &index in input.targets {
         planner.decide(index);
     }
@@ -237,8 +238,11 @@ pub fn plan(input: &PlanInput) -> RestorePlan {
     planner.return_files();
     planner.make_parents();
     planner.find_obstacles();
-    planner.forget_shortfalls_of_what_goes();
+    // A file that does not stay after all gets what it can when it is made.
+    let stays = |index: &usize| matches!(planner.steps.get(index), None | Some(Action::Attributes(_)));
+    let shortfalls = planner.shortfalls.into_iter().filter(|(index, _)| stays(index));
     let mut plan = planner.plan;
+    plan.shortfalls = shortfalls.map(|(index, one)| (input.files[index].path.clone(), one)).collect();
     plan.steps = planner.steps.into_iter().map(|(record, action)| Step { record, action }).collect();
     plan
 }
@@ -247,6 +251,8 @@ struct Planner<'a> {
     input: &'a PlanInput<'a>,
     plan: RestorePlan,
     steps: BTreeMap<usize, Action>,
+    /// What the user can't give to the file that is at a target.
+    shortfalls: Vec<(usize, Shortfall)>,
 }
 
 impl<'a> Planner<'a> {
@@ -314,12 +320,7 @@ impl<'a> Planner<'a> {
             (Some(wanted), live) => {
                 let kept = live.as_ref().filter(|live| is_kept(wanted, live, inspection));
                 match (kept, wanted.file_type) {
-                    (Some(live), _) => {
-                        let (changes, shortfalls) = self.attributes(index, wanted, live);
-                        let path = || record.path.clone();
-                        self.plan.shortfalls.extend(shortfalls.into_iter().map(|one| (path(), one)));
-                        changes.map(Action::Attributes)
-                    }
+                    (Some(live), _) => self.attributes(index, wanted, live).map(Action::Attributes),
                     (None, FileType::File) => Some(self.file(index, wanted, inspection)),
                     (None, _) => return self.make_node(index, wanted),
                 }
@@ -385,16 +386,11 @@ impl<'a> Planner<'a> {
         Action::File { in_place, own_content: false }
     }
 
-    /// The attributes that the existing file lacks, none if it has them all; and those that the user can't give to it.
+    /// The attributes that the existing file lacks; none if it has them all. Notes those that the user can't give to it.
     ///
     /// Permission bits are part of the state. Any other attribute is put back only if it is as in the
     /// other state: if it is not, someone else has changed it since, and not the command.
-    fn attributes(
-        &self,
-        index: usize,
-        wanted: &Present,
-        live: &Present,
-    ) -> (Option<AttributeChanges>, Vec<Shortfall>) {
+    fn attributes(&mut self, index: usize, wanted: &Present, live: &Present) -> Option<AttributeChanges> {
         let record = self.record(index);
         let other = self.other(index).filter(|other| other.file_type == wanted.file_type);
         let ours = |same_as: &dyn Fn(&Present) -> bool| other.is_some_and(same_as);
@@ -456,16 +452,8 @@ impl<'a> Planner<'a> {
             let xattrs = std::mem::take(&mut changes.xattrs);
             changes = AttributeChanges { xattrs, ..AttributeChanges::default() };
         }
-        ((!changes.is_empty()).then_some(changes), shortfalls)
-    }
-
-    /// A file that does not stay after all gets what it can when it is made.
-    fn forget_shortfalls_of_what_goes(&mut self) {
-        let stays = |path: &[u8]| {
-            let step = FileRecord::find(self.input.files, path).and_then(|index| self.steps.get(&index));
-            matches!(step, None | Some(Action::Attributes(_)))
-        };
-        self.plan.shortfalls.retain(|(path, _)| stays(path));
+        self.shortfalls.extend(shortfalls.into_iter().map(|one| (index, one)));
+        (!changes.is_empty()).then_some(changes)
     }
 
     fn may_give(&self, live: &Present, (uid, gid): (u32, u32)) -> bool {

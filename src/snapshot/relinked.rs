@@ -51,14 +51,14 @@ pub fn relinked<N: Copy + Eq + Hash>(names: impl Iterator<Item = NameStates<N>> 
         _ => None,
     };
     let candidates: Vec<_> = names.clone().filter_map(|one| Some((one.name, moved(&one)?))).collect();
+    if candidates.is_empty() {
+        return HashSet::new();
+    }
     let mut known: [HashMap<LinkedFile, Vec<N>>; 2] = Default::default();
     for (_, files) in &candidates {
         for (known, file) in known.iter_mut().zip(files) {
             known.entry(file.file).or_default();
         }
-    }
-    if candidates.is_empty() {
-        return HashSet::new();
     }
     for one in names {
         for (known, file) in known.iter_mut().zip(one.files) {

@@ -135,11 +135,11 @@ fn tells(record: &FileRecord) -> bool {
     let is_known = |state: &State| *state != State::NotKept;
     is_known(&record.before)
         && is_known(&record.after)
-        && (PathEffect::of(record) != PathEffect::None || is_relinked(record))
+        && (PathEffect::of(record) != PathEffect::None || has_other_link_count(record))
 }
 
 /// Whether a file only got or lost another name, under which it may be written to.
-pub fn is_relinked(record: &FileRecord) -> bool {
+pub fn has_other_link_count(record: &FileRecord) -> bool {
     match (record.before.present(), record.after.present()) {
         (Some(before), Some(after)) => before.file_type == FileType::File && before.nlink != after.nlink,
         _ => false,

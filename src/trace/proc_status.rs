@@ -19,20 +19,15 @@ impl ProcStatus {
         std::fs::read_to_string(OsStr::from_bytes(path)).ok().map(ProcStatus)
     }
 
-    /// Whether the thread has left its memory: it makes no call any more, and its other files in procfs are root's.
-    pub fn has_ended(&self) -> bool {
-        self.line("VmSize:").is_none()
-    }
-
     /// The value of a line such as `TracerPid:`.
     pub fn line(&self, name: &str) -> Option<&str> {
         self.0.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
     }
 }
 
-/// Whether a thread has left its memory, or is gone.
+/// Whether a thread has left its memory, or is gone: it makes no call any more, and its other files in procfs are root's.
 pub fn has_ended(tid: Tid) -> bool {
-    ProcStatus::of(tid).is_none_or(|status| status.has_ended())
+    ProcStatus::of(tid).is_none_or(|status| status.line("VmSize:").is_none())
 }
 
 /// What a thread is doing at one moment.

@@ -5,15 +5,14 @@
 //! such a file at the end of a recording, whatever its interim state was.
 
 use std::collections::HashSet;
-use std::fs::{read, read_dir, read_to_string};
+use std::fs::{DirEntry, read, read_dir, read_to_string};
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 
 use crate::observe::resolve::view;
-use crate::trace::proc_status::ProcStatus;
+use crate::trace::proc_status::has_ended;
 use crate::trace::sys::Tid;
 
 /// The files that some processes may change.
@@ -67,10 +66,11 @@ impl Found {
         let mut has_mappings = false;
         // Each thread may have a table of descriptors of its own (unshare(2)).
         for thread in read_dir(process.join("task"))? {
-            let thread = thread?.path();
-            match self.add_thread(&thread, !has_mappings) {
+            let thread = thread?;
+            match self.add_thread(&thread.path(), !has_mappings) {
                 Ok(mapped) => has_mappings |= mapped,
-                Err(_) if has_ended(&thread) => {}
+                // It changes nothing any more.
+                Err(_) if tid_of(&thread).is_some_and(has_ended) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -119,10 +119,9 @@ impl Found {
     }
 }
 
-/// Whether a thread has left its memory, or is gone: it changes nothing any more.
-fn has_ended(thread: &Path) -> bool {
-    let status = ProcStatus::read(thread.join("status").as_os_str().as_bytes());
-    status.is_none_or(|status| status.has_ended())
+/// The thread whose directory in procfs this is.
+fn tid_of(directory: &DirEntry) -> Option<Tid> {
+    directory.file_name().to_str()?.parse().ok().map(Tid)
 }
 
 /// Whether the flags of a descriptor, as proc_pid_fdinfo(5) shows them, allow writing.
