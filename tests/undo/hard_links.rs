@@ -90,6 +90,26 @@ fn added_xattr_of_a_file_with_other_names_is_removed() {
     assert_eq!(names, [b"user.kept".to_vec(), b"user.mine".to_vec()]);
 }
 
+#[test]
+fn names_that_got_one_new_file_are_separate_files_again() {
+    for (before, script) in [
+        ("echo x > f; cp f g", "cp f n; mv n f; ln -f f g"),
+        ("echo x > f; cp f g; cp f k", "cp f n; mv n f; ln -f f g; ln -f f k"),
+        ("echo x > f; cp f g; ln g k", "cp f n; mv n f; ln -f f g; ln -f f k"),
+        ("echo x > f; ln f h; cp f g", "stat h; cp f n; mv n f; ln -f f g; ln f a"),
+    ] {
+        let place = Place::new();
+        place.prepare(before);
+        let before = nodes(&place);
+        record_keeping(&place, "undo", script);
+        let after = nodes(&place);
+        place.verb("restore", &["--before"]).expect(0);
+        assert_eq!(nodes(&place), before, "{script}");
+        place.verb("restore", &[]).expect(0);
+        assert_eq!(nodes(&place), after, "{script}");
+    }
+}
+
 /// What can have several names; devices take root.
 const KINDS: [&str; 5] = ["file", "symlink", "fifo", "socket", "device"];
 

@@ -109,17 +109,17 @@ impl Planner<'_> {
         let inode = |index: usize| self.inspect(index)?.live.as_ref()?.linkable_identity();
         let (Some(own), Some(wanted_here)) = (inode(index), self.wanted(index)) else { return };
         let wanted = |index: usize| self.wanted(index).map(|wanted| wanted.identity());
-        // The name that had the file before keeps it.
-        let is_foreign = |other: &usize| {
-            *other != index
-                && !names.contains(other)
-                && inode(*other) == Some(own)
-                && wanted(*other) == Some(own)
+        // The name that had the file before keeps it, or if none had it, the first one that stays.
+        let sharing = || others.iter().copied().filter(|other| inode(*other) == Some(own));
+        let stays = |other: &usize| {
+            wanted(*other).is_some() && matches!(self.steps.get(other), None | Some(Action::Attributes(_)))
         };
+        let keeper = sharing().find(|other| wanted(*other) == Some(own)).or_else(|| sharing().find(stays));
+        let is_kept_by_another = keeper.is_some_and(|keeper| keeper != index && !names.contains(&keeper));
         let is_kept = self.inspect(index).is_some_and(|inspection| {
             inspection.live.as_ref().is_some_and(|live| is_kept(wanted_here, live, inspection))
         });
-        if !is_kept || !is_taken && !others.iter().any(is_foreign) {
+        if !is_kept || !is_taken && !is_kept_by_another {
             return;
         }
         match wanted_here.file_type {
