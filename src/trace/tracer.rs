@@ -36,8 +36,6 @@ use super::wait_status::{Creation, End, Stop};
 
 /// For this long after a stop the next one is likely.
 const SPIN: Duration = Duration::from_micros(50);
-/// After this many turns, every thread that waits is served once.
-const UNFAIR_TURNS: u32 = 16;
 
 const PTRACE: u64 = libc::SYS_ptrace.cast_unsigned();
 const CLONE3: u64 = libc::SYS_clone3.cast_unsigned();
@@ -167,40 +165,38 @@ impl<'a, O: Observer> Tracer<'a, O> {
     pub fn run(mut self) {
         let mut waited = VecDeque::new();
         loop {
-            for turn in 0..UNFAIR_TURNS {
-                let polls = !self.dying.is_empty() || !self.parked.is_empty();
-                let poll = polls.then(|| Instant::now() + postponed::INTERVAL);
-                match sys::wait(SPIN, self.postponed.deadline().or(poll)) {
-                    Ok(reported) => waited.extend(reported),
-                    Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
-                        if self.dying.is_empty() {
-                            return;
-                        }
-                        std::thread::sleep(postponed::INTERVAL);
+            let polls = !self.dying.is_empty() || !self.parked.is_empty();
+            let poll = polls.then(|| Instant::now() + postponed::INTERVAL);
+            match sys::wait(SPIN, self.postponed.deadline().or(poll)) {
+                Ok(reported) => waited.extend(reported),
+                Err(error) if error.raw_os_error() == Some(libc::ECHILD) => {
+                    if self.dying.is_empty() {
+                        return;
                     }
-                    Err(error) => {
-                        gap(self.observer, &format!("wait for the command's processes: {error}"));
-                        std::thread::sleep(postponed::INTERVAL);
-                    }
+                    std::thread::sleep(postponed::INTERVAL);
                 }
-                if turn == UNFAIR_TURNS - 1 && self.tracees.len() > 1 {
-                    collect(&mut waited);
-                    for next in &waited {
-                        if let Waited::Stopped { tracee, .. } = next {
-                            self.nested.stop_is_over(tracee.tid());
-                        }
+                Err(error) => {
+                    gap(self.observer, &format!("wait for the command's processes: {error}"));
+                    std::thread::sleep(postponed::INTERVAL);
+                }
+            }
+            if self.tracees.len() > 1 {
+                collect(&mut waited);
+                for next in &waited {
+                    if let Waited::Stopped { tracee, .. } = next {
+                        self.nested.stop_is_over(tracee.tid());
                     }
                 }
-                while let Some(next) = waited.pop_front() {
-                    self.handle(next);
-                    self.release_held();
-                    self.decide_postponed();
-                }
-                self.unpark();
+            }
+            while let Some(next) = waited.pop_front() {
+                self.handle(next);
                 self.release_held();
                 self.decide_postponed();
-                self.report_dead_inits();
             }
+            self.unpark();
+            self.release_held();
+            self.decide_postponed();
+            self.report_dead_inits();
         }
     }
 

@@ -87,11 +87,13 @@ impl Waited {
 /// It yields the CPU meanwhile. Until a deadline it sleeps in short steps, since waitpid has no timeout.
 pub fn wait(spin: Duration, deadline: Option<Instant>) -> io::Result<Option<Waited>> {
     const STEP: Duration = Duration::from_micros(100);
-    let since = Instant::now();
+    let mut since = None;
     loop {
         if let Some(waited) = try_wait()? {
             return Ok(Some(waited));
         }
+        // Some clocks take longer to read than everything else here.
+        let since = *since.get_or_insert_with(Instant::now);
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         match left {
             Some(Duration::ZERO) => return Ok(None),
