@@ -227,8 +227,13 @@ pub fn touched(input: &PlanInput, plan: &RestorePlan) -> BTreeSet<Vec<u8>> {
 
 /// Makes the plan.
 pub fn plan(input: &PlanInput) -> RestorePlan {
-    let mut planner =
-        Planner { input, plan: RestorePlan::default(), steps: BTreeMap::new(), shortfalls: Vec::new() };
+    let mut planner = Planner {
+        input,
+        plan: RestorePlan::default(),
+        steps: BTreeMap::new(),
+        files: HashMap::new(),
+        shortfalls: Vec::new(),
+    };
     for &index in input.targets {
         planner.decide(index);
     }
@@ -251,6 +256,8 @@ struct Planner<'a> {
     input: &'a PlanInput<'a>,
     plan: RestorePlan,
     steps: BTreeMap<usize, Action>,
+    /// The target that is a file with one name, by its device and inode numbers; the first of several.
+    files: HashMap<(u64, u64), usize>,
     /// What the user can't give to the file that is at a target.
     shortfalls: Vec<(usize, Shortfall)>,
 }
@@ -321,6 +328,7 @@ impl<'a> Planner<'a> {
                 let kept = live.as_ref().filter(|live| is_kept(wanted, live, inspection));
                 match (kept, wanted.file_type) {
                     (Some(live), _) => self.attributes(index, wanted, live).map(Action::Attributes),
+                    (None, FileType::File) if self.is_decided_elsewhere(index, wanted, live.as_ref()) => None,
                     (None, FileType::File) => Some(self.file(index, wanted, inspection)),
                     (None, _) => return self.make_node(index, wanted),
                 }
@@ -329,6 +337,15 @@ impl<'a> Planner<'a> {
         if let Some(action) = action {
             self.steps.insert(index, action);
         }
+    }
+
+    /// Whether what a target is to be becomes of its file at another one: a file with one name is at two paths if a
+    /// directory is mounted twice (mount(8), `--bind`).
+    fn is_decided_elsewhere(&mut self, index: usize, wanted: &Present, live: Option<&Present>) -> bool {
+        let Some(live) = live.filter(|live| live.nlink == 1) else { return false };
+        let first = *self.files.entry(live.identity()).or_insert(index);
+        let same = |other: &Present| Present { blob: wanted.blob.clone(), ..other.clone() } == *wanted;
+        first != index && self.wanted(first).is_some_and(same)
     }
 
     /// Has a new directory, symlink, FIFO, socket or device made at a target, as far as the user may.

@@ -68,6 +68,22 @@ fn mount_point_is_written_in_place() {
 }
 
 #[test]
+fn file_in_a_directory_that_is_mounted_twice_is_put_back_once() {
+    if !can_mount() {
+        return;
+    }
+    let place = Place::new();
+    fs::create_dir(place.at("a")).unwrap();
+    fs::create_dir(place.at("b")).unwrap();
+    place.write("a/f", "old");
+    let script = r#"set -e; cd "$1/work"; mount --bind a b
+        "$2" --quiet --snapshot-dir "$1/out" sh -c 'echo new >a/f; echo newer >>b/f'; "$2" restore "$1/out" --before"#;
+    let run = place.run_unshared(script).expect(0);
+    assert!(run.stdout.starts_with("replace "), "{}", run.stdout);
+    assert_eq!(fs::read_to_string(place.at("a/f")).unwrap(), "old");
+}
+
+#[test]
 fn added_xattr_of_a_file_with_other_names_is_removed() {
     let place = Place::new();
     fs::write(place.at("one"), "old").unwrap();
