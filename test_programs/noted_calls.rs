@@ -8,9 +8,10 @@ use std::ffi::CString;
 use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 use libc::*;
-use scenario::{fork, line, said, wait_with};
+use scenario::{fork, heard, line, pipe, said, tell, wait_with};
 
 /// How often a call is made: often enough that it is noted, and that the notes fill up from time to time. `NOTED_CALLS=N`
 /// makes fewer, for slow machines.
@@ -204,10 +205,45 @@ fn notes() {
     line(&format!("{}", maps.contains("/memfd:")));
 }
 
+/// A process that is stopped, and continued at once, runs on: also while the recorder has it make calls, before the first
+/// that it notes and before its first thread.
+fn stops() {
+    prepare();
+    for round in 0..400 {
+        let [from, to] = pipe();
+        let child = fork(|| {
+            tell(to);
+            if round % 2 == 0 {
+                (0..60).for_each(|_| assert_eq!(c!(access(c"a/one".as_ptr(), R_OK)), 0));
+            } else {
+                std::thread::spawn(|| {}).join().unwrap();
+            }
+            0
+        });
+        heard(from);
+        // The signals come at other moments each time.
+        let pause = |microseconds| {
+            let since = Instant::now();
+            while since.elapsed() < Duration::from_micros(microseconds) {}
+        };
+        for _ in 0..=round % 5 {
+            pause(round % 21 * 20);
+            c!(kill(child, SIGSTOP));
+            pause(round % 8 * 20);
+            c!(kill(child, SIGCONT));
+        }
+        line(&wait_with(child, WUNTRACED));
+        c!(kill(child, SIGKILL));
+        c!(close(from));
+        c!(close(to));
+    }
+}
+
 fn main() {
-    let name = std::env::args().nth(1);
-    if name.as_deref() == Some("notes") {
-        return notes();
+    match std::env::args().nth(1).as_deref() {
+        Some("notes") => return notes(),
+        Some("stops") => return stops(),
+        _ => {}
     }
     scenario::run(&[
         ("under_a_timer", under_a_timer),

@@ -10,7 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use regex::Regex;
 use serde_json::Value;
 
-use crate::support::{Place, User, has, program, shown};
+use crate::support::{Place, User, has, program, shown, stdout};
 
 /// What differs between two recordings of the same: times, numbers and names of this one.
 const OF_ONE_RECORDING: [&str; 15] = [
@@ -190,6 +190,22 @@ fn process_with_a_filter_of_its_own_notes_nothing() {
         };
         let output = command.arg(&noting).arg("notes").output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), notes, "{}", shown(&output));
+    }
+}
+
+/// A stop that comes while the recorder has a process make calls ends with SIGCONT as any other. Rules have it make some, too.
+#[test]
+fn stopped_process_is_continued() {
+    let program = program("noted_calls");
+    for options in [&["--mechanism", "inside"][..], &["--enforce", "--deny-write", "none"]] {
+        let place = Place::new();
+        let mut recorded = place.command();
+        recorded.arg("--snapshot-dir").arg(&place.out).args(options);
+        let output =
+            recorded.args(["--quiet", "--timeout", "300s", "--"]).arg(&program).arg("stops").output();
+        let output = output.unwrap();
+        let stopped = stdout(&output).lines().filter(|line| *line != "exited 0").count();
+        assert_eq!((stopped, output.status.code()), (0, Some(0)), "{options:?}: {}", shown(&output));
     }
 }
 

@@ -7,8 +7,8 @@ use rustix::fs::{SealFlags, fcntl_add_seals, ftruncate};
 
 use super::arch::Registers;
 use super::mapping::SharedMapping;
-use super::process::{Tid, check, kill, kill_thread};
-use super::ptrace::{Stopped, SyscallStop, syscall_stop};
+use super::process::{Tid, check, kill};
+use super::ptrace::{Stopped, SyscallStop, interrupt, syscall_stop};
 use crate::trace::wait_status::{Stop, WaitStatus};
 
 /// A tracee that makes system calls for us. When this value is dropped, its registers are what they were, or it is about to
@@ -21,8 +21,8 @@ pub struct Puppet<'a> {
     registers: Registers,
     /// The signals that it blocks.
     mask: u64,
-    /// Signals that could not be blocked.
-    held: Vec<i32>,
+    /// Whether a SIGSTOP has come, which can't be blocked.
+    was_stopped: bool,
 }
 
 impl<'a> Puppet<'a> {
@@ -32,9 +32,9 @@ impl<'a> Puppet<'a> {
         let (mask, registers) = (signal_mask(tid)?, tracee.registers()?);
         set_signal_mask(tid, u64::MAX)?;
         let registers = registers.repeating();
-        let mut puppet = Puppet { tracee, instruction, registers, mask, held: Vec::new() };
+        let mut puppet = Puppet { tracee, instruction, registers, mask, was_stopped: false };
         tracee.skip(0)?;
-        while !matches!(advance(tid, &mut puppet.held)?, SyscallStop::Exit { .. }) {}
+        while !matches!(puppet.advance()?, SyscallStop::Exit { .. }) {}
         Ok(puppet)
     }
 
@@ -43,7 +43,7 @@ impl<'a> Puppet<'a> {
         let tid = tracee.tid();
         let (mask, registers) = (signal_mask(tid)?, tracee.registers()?);
         set_signal_mask(tid, u64::MAX)?;
-        Ok(Puppet { tracee, instruction, registers, mask, held: Vec::new() })
+        Ok(Puppet { tracee, instruction, registers, mask, was_stopped: false })
     }
 
     /// Makes a memfd of a length, which is mapped here and then sealed (memfd_create(2)); has `map` map it in the tracee by the
@@ -77,7 +77,7 @@ impl<'a> Puppet<'a> {
         let number = number.cast_unsigned();
         self.registers.calling(self.instruction, number, arguments).set(tid)?;
         loop {
-            match advance(tid, &mut self.held)? {
+            match self.advance()? {
                 SyscallStop::Entry { number: made, arguments: with, .. }
                     if (made, with) == (number, arguments) => {}
                 SyscallStop::None => {}
@@ -94,6 +94,28 @@ impl<'a> Puppet<'a> {
             }
         }
     }
+
+    /// Resumes the tracee to its next stop at a system call; ESRCH if it is dead, which is left for others to be told. A SIGSTOP
+    /// is delivered at once, and ends with the SIGCONT that may follow; the tracee runs on meanwhile.
+    fn advance(&mut self) -> io::Result<SyscallStop> {
+        let tid = self.tracee.tid();
+        let mut signal = 0;
+        loop {
+            // SAFETY: this request accesses no memory.
+            check(unsafe { libc::ptrace(libc::PTRACE_SYSCALL, tid.0, 0usize, i64::from(signal)) })?;
+            signal = 0;
+            match wait_for_stop(tid)? {
+                Stop::Syscall => return syscall_stop(tid),
+                Stop::Signal(libc::SIGSTOP) => {
+                    signal = libc::SIGSTOP;
+                    self.was_stopped = true;
+                }
+                // The program has unmapped or replaced the code at the instruction.
+                Stop::Signal(_) => return Err(io::ErrorKind::InvalidData.into()),
+                _ => {}
+            }
+        }
+    }
 }
 
 impl Drop for Puppet<'_> {
@@ -101,26 +123,9 @@ impl Drop for Puppet<'_> {
         let tid = self.tracee.tid();
         let _ = self.registers.set(tid);
         let _ = set_signal_mask(tid, self.mask);
-        for signal in self.held.drain(..) {
-            // The process has one thread.
-            let _ = kill_thread(tid, tid, signal);
-        }
-    }
-}
-
-/// Resumes a stopped tracee to its next stop at a system call; ESRCH if it is dead, which is left for others to be told.
-fn advance(tid: Tid, held: &mut Vec<i32>) -> io::Result<SyscallStop> {
-    loop {
-        // SAFETY: this request accesses no memory.
-        check(unsafe { libc::ptrace(libc::PTRACE_SYSCALL, tid.0, 0usize, 0usize) })?;
-        match wait_for_stop(tid)? {
-            Stop::Syscall => return syscall_stop(tid),
-            // The program has unmapped or replaced the code at the instruction.
-            Stop::Signal(libc::SIGSEGV | libc::SIGBUS | libc::SIGILL | libc::SIGTRAP) => {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
-            Stop::Signal(signal) => held.push(signal),
-            _ => {}
+        if self.was_stopped {
+            // The next stop is a group-stop, if it is still stopped.
+            let _ = interrupt(tid);
         }
     }
 }
