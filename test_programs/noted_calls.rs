@@ -91,6 +91,19 @@ fn set_timer(microseconds: suseconds_t) {
 /// The handler makes such calls, too, wherever it has interrupted.
 fn under_a_timer() {
     prepare();
+    interrupted();
+}
+
+/// The same, when nobody may read this process's memory any more.
+fn under_a_timer_undumpable() {
+    prepare();
+    often(|turn| stat(["a/one", "b/two"][turn % 2]));
+    assert_eq!(first_byte("b/two"), "1 50");
+    assert_eq!(c!(prctl(PR_SET_DUMPABLE, 0)), 0);
+    interrupted();
+}
+
+fn interrupted() {
     let handler = call_again as extern "C" fn(c_int);
     c!(signal(SIGALRM, handler as sighandler_t));
     set_timer(300);
@@ -243,6 +256,7 @@ fn main() {
     match std::env::args().nth(1).as_deref() {
         Some("notes") => return notes(),
         Some("stops") => return stops(),
+        Some("undumpable") => return under_a_timer_undumpable(),
         _ => {}
     }
     scenario::run(&[

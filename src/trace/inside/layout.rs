@@ -8,11 +8,6 @@ pub const THUNKS: u64 = 0x800;
 pub const DATA: u64 = 0x1000;
 /// Whether the code may run at all, 32 bits.
 pub const ACTIVE: u64 = DATA;
-/// The saved registers: rdi, rsi, rdx, r8, r9, r10, the end of the call site, the number of the call; and the result of an
-/// open.
-pub const SAVED: u64 = DATA + 8;
-/// The last of these.
-pub const RESULT: u64 = SAVED + 64;
 /// The number of the next note before which a call is made unnoted.
 pub const NUDGE: u64 = DATA + 0x60;
 /// What the register of a sixth argument has in calls that the filter lets pass.
@@ -42,6 +37,11 @@ pub const CWD_MOUNT: u64 = RING + 0x98;
 pub const KNOWN: u64 = RING + 0x2000;
 /// How many of them.
 pub const MOST_KNOWN: u64 = 256;
+/// The saved registers, which only the process writes: rdi, rsi, rdx, r8, r9, r10, the end of the call site, the number of the
+/// call; and the result of an open. They are here since the tracer may not be allowed to read other memory of the process.
+pub const SAVED: u64 = RING + 0x100;
+/// The last of these.
+pub const RESULT: u64 = SAVED + 64;
 /// The digests of calls that need not be noted again.
 pub const FIRST_NOTED: u64 = RING + 0x1000;
 /// How many of these.

@@ -11,10 +11,9 @@ use rustix::fs::SealFlags;
 use super::layout;
 use super::lock;
 use super::notes::{Slot, Start, Told, named, start_directory, tell};
-use crate::trace::memory::{Memory as _, RemoteAddr};
 use crate::trace::observer::{Caller, Observer, gap};
 use crate::trace::sys::arch::inside as code;
-use crate::trace::sys::{self, Puppet, SharedMapping, Stopped, Tid, TraceeMemory};
+use crate::trace::sys::{self, Puppet, SharedMapping, Stopped, Tid};
 use crate::trace::syscalls::{DecodedSyscall, Dirfd, FileRef};
 
 /// Each directory that was learnt is open here; with that many, all are forgotten.
@@ -232,9 +231,8 @@ impl Notebook {
         }
         let thunk = offset.checked_sub(layout::THUNKS).map(|into| into / code::THUNK);
         let thunk = thunk.and_then(|index| sites.get(usize::try_from(index).ok()?).copied());
-        let mut data = [0; 9];
-        TraceeMemory(tracee.tid()).read_words(RemoteAddr(self.block + layout::SAVED), &mut data).ok()?;
-        code::leave(&registers, self.block, &data, thunk).set(tracee.tid()).ok()
+        let saved = std::array::from_fn(|word| self.ring.load(of_ring(layout::SAVED) + 8 * word));
+        code::leave(&registers, self.block, &saved, thunk).set(tracee.tid()).ok()
     }
 }
 

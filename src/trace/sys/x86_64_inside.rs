@@ -1,6 +1,6 @@
 //! Code for x86_64 by which a process notes its own calls; `trace/inside.rs` says what it is for.
 //!
-//! The code uses no stack, and what it saves lies in [`layout::DATA`]. Before a signal is delivered, the tracer has the thread
+//! The code uses no stack, and what it saves lies in the block. Before a signal is delivered, the tracer has the thread
 //! leave the code ([`leave`]), so that it never runs twice at once.
 
 use super::{Registers, user_regs_struct};
