@@ -393,7 +393,8 @@ impl Image {
         let instruction = call_instruction(tracee.tid()).ok_or_else(no_vdso)?;
         let mut puppet = Puppet::new(tracee, instruction).map_err(NotMapped::AtEntry)?;
         let seals = SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        puppet.share_memory(LENGTH, seals, Image::map).map_err(NotMapped::Later)
+        // Any string will do for its name.
+        puppet.share_memory(instruction & !0xfff, LENGTH, seals, Image::map).map_err(NotMapped::Later)
     }
 
     fn map(puppet: &mut Puppet<'_>, fd: u64, memory: SharedMapping) -> io::Result<Image> {

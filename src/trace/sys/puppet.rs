@@ -46,17 +46,16 @@ impl<'a> Puppet<'a> {
         Ok(Puppet { tracee, instruction, registers, mask, was_stopped: false })
     }
 
-    /// Makes a memfd of a length, which is mapped here and then sealed (memfd_create(2)); has `map` map it in the tracee by the
-    /// tracee's descriptor, which is then closed.
+    /// Makes a memfd of a length, whose name is a string of the tracee, which is mapped here and then sealed (memfd_create(2));
+    /// has `map` map it in the tracee by the tracee's descriptor, which is then closed.
     pub fn share_memory<T>(
         &mut self,
+        name: u64,
         length: usize,
         seals: SealFlags,
         map: impl FnOnce(&mut Self, u64, SharedMapping) -> io::Result<T>,
     ) -> io::Result<T> {
         let flags = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
-        // Any string will do for its name.
-        let name = self.instruction & !0xfff;
         let fd = self.call(libc::SYS_memfd_create, [name, flags, 0, 0, 0, 0])?;
         let path = format!("/proc/{}/fd/{fd}", self.tracee.tid());
         let shared = File::options().read(true).write(true).open(path).and_then(|file| {
