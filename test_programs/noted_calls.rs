@@ -210,6 +210,26 @@ fn changes() {
     line(&stat("a/new0"));
 }
 
+/// Code in memory that others may use, too, stays as it is.
+fn shared_code() {
+    type Stat = extern "C" fn(*const c_char, *mut stat64) -> c_long;
+    // mov $SYS_stat, %eax; syscall; ret
+    const STAT: [u8; 8] = [0xb8, 4, 0, 0, 0, 0x0f, 0x05, 0xc3];
+    if cfg!(not(target_arch = "x86_64")) {
+        return;
+    }
+    prepare();
+    std::fs::write("code", STAT).unwrap();
+    let file = c!(open64(c"code".as_ptr(), O_RDWR | O_CLOEXEC));
+    let code = c!(mmap(null_mut(), STAT.len(), PROT_READ | PROT_WRITE | PROT_EXEC, MAP_SHARED, file, 0));
+    if code != MAP_FAILED {
+        let call = c!(std::mem::transmute::<*mut c_void, Stat>(code));
+        let mut stat = MaybeUninit::<stat64>::zeroed();
+        often(|_| call(c"a/one".as_ptr(), stat.as_mut_ptr()).to_string());
+    }
+    assert_eq!(std::fs::read("code").unwrap(), STAT);
+}
+
 /// Whether this process notes its own calls: then it has a memfd mapped, which has no name.
 fn notes() {
     prepare();
@@ -261,6 +281,7 @@ fn main() {
     }
     scenario::run(&[
         ("under_a_timer", under_a_timer),
+        ("shared_code", shared_code),
         ("bad_addresses", bad_addresses),
         ("children", children),
         ("directories", directories),

@@ -21,6 +21,7 @@ mod notes;
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,7 +32,7 @@ use notebook::Notebook;
 use super::memory::{Memory as _, RemoteAddr};
 use super::observer::{Caller, Observer, gap};
 use super::sys::arch::inside as code;
-use super::sys::{Stopped, Tid, TraceeMemory};
+use super::sys::{Stopped, Tid, TraceeMemory, mapped_ranges};
 use super::syscalls::{self, DecodedSyscall, Effect, Special};
 
 /// A call site is patched when the process has made so many calls there: stopping it and mapping the memory takes as long as
@@ -246,6 +247,13 @@ impl Inside {
         memory.read_exact(RemoteAddr(start), &mut bytes).map_err(|_| unfit())?;
         // Before anything is mapped.
         code::jump(bytes, number, return_address, return_address).ok_or_else(unfit)?;
+        // What is written to shared memory, others execute, too, and a file may keep.
+        let is_private = |permissions: &[u8]| permissions.get(3) == Some(&b'p');
+        let is_there = |range: &Range<u64>| range.start <= start && return_address <= range.end;
+        let ranges = mapped_ranges(process)?;
+        if !ranges.iter().any(|(range, rest)| is_there(range) && is_private(rest)) {
+            return Err(unfit());
+        }
         let notebook = match self.notebook(process) {
             Some(notebook) => notebook,
             None if self.notebooks.load(Ordering::Acquire) >= MOST_NOTEBOOKS => return Err(unfit()),
