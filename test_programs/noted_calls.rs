@@ -4,10 +4,10 @@
 #[macro_use]
 mod scenario;
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use libc::*;
@@ -230,6 +230,37 @@ fn shared_code() {
     assert_eq!(std::fs::read("code").unwrap(), STAT);
 }
 
+/// System calls are let through by where they are made (Syscall User Dispatch): libc makes all of its own.
+fn user_dispatch() {
+    const PR_SET_SYSCALL_USER_DISPATCH: c_int = 59;
+    const BLOCK: u8 = 1;
+    prepare();
+    static SELECTOR: AtomicU8 = AtomicU8::new(0);
+    let readable = |name: &CStr| c!(access(name.as_ptr(), R_OK));
+    often(|_| readable(c"a/one").to_string());
+    // SAFETY: looks up a function of libc.
+    let function = unsafe { dlsym(RTLD_DEFAULT, c"access".as_ptr()) } as u64;
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let number = |hex| u64::from_str_radix(hex, 16).unwrap();
+    let ranges = maps.lines().map(|line| line.split_once(' ').unwrap().0.split_once('-').unwrap());
+    let mut ranges = ranges.map(|(start, end)| (number(start), number(end)));
+    let (start, end) = ranges.find(|(start, end)| (*start..*end).contains(&function)).unwrap();
+    let dispatch = |mode: u64| {
+        let (start, length) = if mode == 0 { (0, 0) } else { (start, end - start) };
+        let selector = if mode == 0 { null() } else { SELECTOR.as_ptr() };
+        c!(prctl(PR_SET_SYSCALL_USER_DISPATCH, mode, start, length, selector))
+    };
+    if dispatch(1) != 0 {
+        return;
+    }
+    SELECTOR.store(BLOCK, SeqCst);
+    let answers: [c_int; 4] = std::array::from_fn(|turn| readable([c"a/one", c"a/none"][turn % 2]));
+    SELECTOR.store(0, SeqCst);
+    assert_eq!(answers, [0, -1, 0, -1]);
+    assert_eq!(dispatch(0), 0);
+    often(|_| readable(c"b/two").to_string());
+}
+
 /// Whether this process notes its own calls: then it has a memfd mapped, which has no name.
 fn notes() {
     prepare();
@@ -282,6 +313,7 @@ fn main() {
     scenario::run(&[
         ("under_a_timer", under_a_timer),
         ("shared_code", shared_code),
+        ("user_dispatch", user_dispatch),
         ("bad_addresses", bad_addresses),
         ("children", children),
         ("directories", directories),

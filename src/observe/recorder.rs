@@ -512,7 +512,7 @@ impl Recording {
                 });
             }
             // What happens to others is known by the result.
-            Special::Ptrace { .. } | Special::FilterQuery => {}
+            Special::Ptrace { .. } | Special::FilterQuery | Special::Dispatch => {}
             Special::Namespace | Special::Untraced { namespace: true, .. } => {
                 if let Some(traits) = self.processes.traits_mut(caller.tgid) {
                     traits.in_foreign_mount_namespace = true;

@@ -71,6 +71,8 @@ struct Process {
     /// How many calls were judged that it made at each call site, by the return address; none where that is patched, or can't be.
     calls: HashMap<u64, Option<u32>, RandomState>,
     notebook: Option<Arc<Notebook>>,
+    /// Whether it notes nothing any more.
+    is_ended: bool,
 }
 
 impl Inside {
@@ -136,6 +138,9 @@ impl Inside {
     ) -> bool {
         let mut processes = lock(&self.processes);
         let process = processes.entry(caller.tgid).or_default();
+        if process.is_ended {
+            return false;
+        }
         let count = process.calls.entry(return_address).or_insert(Some(0));
         let is_due = count.as_mut().is_some_and(|count| {
             *count += 1;
@@ -186,11 +191,9 @@ impl Inside {
             || decoded.accesses.iter().any(|access| moves_others(access.effect))
         {
             self.all().iter().for_each(|(_, notebook)| notebook.close());
-        } else if let Some(Special::Filter { .. }) = decoded.special {
-            // A filter may object to the mark.
-            if let Some(notebook) = self.notebook(caller.tgid) {
-                notebook.close_for_good();
-            }
+        } else if let Some(Special::Filter { .. } | Special::Dispatch) = decoded.special {
+            // A filter may object to the mark, or the kernel to where the code is.
+            self.end(caller.tgid);
         } else if decoded.special.is_some() || decoded.accesses.iter().any(|access| moves(access.effect)) {
             self.close(caller.tgid);
         }
@@ -200,6 +203,17 @@ impl Inside {
     pub fn close(&self, process: Tid) {
         if let Some(notebook) = self.notebook(process) {
             notebook.close();
+        }
+    }
+
+    /// Has a process note nothing any more until it executes a program.
+    pub fn end(&self, process: Tid) {
+        lock(&self.wanted).remove(&process);
+        let mut processes = lock(&self.processes);
+        let process = processes.entry(process).or_default();
+        process.is_ended = true;
+        if let Some(notebook) = &process.notebook {
+            notebook.close_for_good();
         }
     }
 

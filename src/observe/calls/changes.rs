@@ -721,6 +721,7 @@ fn is_known_by_result(special: Special) -> bool {
         | Special::Filter { listener: true, .. } => true,
         Special::IoUring
         | Special::FilterQuery
+        | Special::Dispatch
         | Special::Filter { listener: false, .. }
         | Special::Namespace
         | Special::Untraced { .. }

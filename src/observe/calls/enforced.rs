@@ -651,6 +651,7 @@ impl Recording {
             | Special::Ptrace { thread: None }
             | Special::Filter { listener: false, .. }
             | Special::FilterQuery
+            | Special::Dispatch
             | Special::Namespace
             | Special::Untraced { .. }
             | Special::Credentials

@@ -309,14 +309,17 @@ pub(super) const BPF_OBJ_GET: u32 = 7;
 
 pub(super) const GET_SECCOMP: u32 = libc::PR_GET_SECCOMP.unsigned_abs();
 pub(super) const SET_SECCOMP: u32 = libc::PR_SET_SECCOMP.unsigned_abs();
+/// PR_SET_SYSCALL_USER_DISPATCH.
+pub(super) const SET_DISPATCH: u32 = 59;
 
 /// prctl(option, mode, program).
 pub(super) fn prctl(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
-    if low(args, 0) == GET_SECCOMP {
-        decoded.special = Some(Special::FilterQuery);
-        return Ok(());
-    }
-    install_filter(args, memory, decoded)
+    decoded.special = match low(args, 0) {
+        GET_SECCOMP => Some(Special::FilterQuery),
+        SET_DISPATCH => Some(Special::Dispatch),
+        _ => return install_filter(args, memory, decoded),
+    };
+    Ok(())
 }
 
 /// seccomp(operation, flags, program), and the older prctl(PR_SET_SECCOMP, mode, program).

@@ -186,6 +186,8 @@ pub enum Special {
     },
     /// prctl with PR_GET_SECCOMP: whether the caller has a filter.
     FilterQuery,
+    /// prctl with PR_SET_SYSCALL_USER_DISPATCH: calls of the caller raise SIGSYS, except those from a range of addresses.
+    Dispatch,
     /// unshare, setns, clone or clone3 with CLONE_NEWNS or CLONE_NEWUSER; mount family, pivot_root,
     /// chroot: path resolution or the rights of the caller, or of every process, may change.
     Namespace,

@@ -144,7 +144,9 @@ const ROWS: &[SyscallRow] = &[
     row("pivot_root", &[path(0).does(Effect::MountPoint), path(1).does(Effect::MountPoint)])
         .special(Special::Namespace),
     // prctl(option, mode, program)
-    row("prctl", &[]).when(&[is(0, custom::GET_SECCOMP), is(0, custom::SET_SECCOMP)]).custom(custom::prctl),
+    row("prctl", &[])
+        .when(&[is(0, custom::GET_SECCOMP), is(0, custom::SET_SECCOMP), is(0, custom::SET_DISPATCH)])
+        .custom(custom::prctl),
     // chroot(path)
     row("chroot", &[path(0).does(Effect::ChangeRoot)]).special(Special::Namespace),
     // acct(filename): the kernel opens the file to append to it; null turns accounting off

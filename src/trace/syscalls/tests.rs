@@ -620,6 +620,7 @@ fn tracking_calls_matter_by_their_registers() {
     assert_eq!(call("seccomp").word(0).special(), None, "SECCOMP_SET_MODE_STRICT");
     assert_eq!(call("prctl").word(22).word(2).word(0x1000).special(), filter(false));
     assert_eq!(call("prctl").word(22).word(1).special(), None, "SECCOMP_MODE_STRICT");
+    assert_eq!(call("prctl").word(59).word(1).special(), Some(Special::Dispatch));
     assert_eq!(call("prctl").word(15).word(2).special(), None, "PR_SET_NAME");
     assert_eq!(call("setresuid").special(), Some(Special::Credentials));
     assert_eq!(call("lsm_set_self_attr").special(), Some(Special::Credentials));
