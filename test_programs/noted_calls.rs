@@ -261,6 +261,46 @@ fn user_dispatch() {
     often(|_| readable(c"b/two").to_string());
 }
 
+/// A process that notes its calls is traced by its parent, which never sees it execute code that is not its own.
+fn traced() {
+    prepare();
+    for round in 0..20 {
+        let [from, to] = pipe();
+        let child = fork(|| {
+            c!(prctl(PR_SET_PDEATHSIG, SIGKILL));
+            for turn in 0.. {
+                assert_eq!(c!(access([c"a/one", c"b/two"][turn % 2].as_ptr(), R_OK)), 0);
+                if turn == 100 {
+                    tell(to);
+                }
+            }
+            0
+        });
+        assert!(heard(from));
+        (0..round * 40).for_each(|_| _ = c!(getppid()));
+        assert_eq!(c!(ptrace(PTRACE_ATTACH, child, 0, 0)), 0);
+        assert_eq!(wait_with(child, __WALL), "stopped by 19 (event 0)");
+        let maps = std::fs::read_to_string(format!("/proc/{child}/maps")).unwrap();
+        for _ in 0..200 {
+            let state = std::fs::read_to_string(format!("/proc/{child}/syscall")).unwrap();
+            let at = state.trim_end().rsplit_once(" 0x").unwrap().1;
+            let at = u64::from_str_radix(at, 16).unwrap();
+            let is_there = |line: &&str| {
+                let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
+                (u64::from_str_radix(start, 16).unwrap()..u64::from_str_radix(end, 16).unwrap()).contains(&at)
+            };
+            let mapping = maps.lines().find(is_there).unwrap();
+            assert!(mapping.contains('/') || mapping.ends_with("[vdso]"), "{round}: {at:#x} {mapping}");
+            assert_eq!(c!(ptrace(PTRACE_SINGLESTEP, child, 0, 0)), 0);
+            assert_eq!(wait_with(child, __WALL), "stopped by 5 (event 0)");
+        }
+        c!(kill(child, SIGKILL));
+        assert_eq!(wait_with(child, __WALL), "killed by 9");
+        c!(close(from));
+        c!(close(to));
+    }
+}
+
 /// Whether this process notes its own calls: then it has a memfd mapped, which has no name.
 fn notes() {
     prepare();
@@ -307,6 +347,7 @@ fn main() {
     match std::env::args().nth(1).as_deref() {
         Some("notes") => return notes(),
         Some("stops") => return stops(),
+        Some("traced") => return traced(),
         Some("undumpable") => return under_a_timer_undumpable(),
         _ => {}
     }

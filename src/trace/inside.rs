@@ -295,6 +295,13 @@ impl Inside {
             matches!(signal, libc::SIGSEGV | libc::SIGBUS) && tracee.signal_code().is_ok_and(|code| code > 0);
         if faults { Leaving::Faulted } else { Leaving::Left }
     }
+
+    /// Puts back what was at the call sites of a process that has ended noting, and in whose code nobody is.
+    pub fn restore(&self, tracee: &Stopped, process: Tid) {
+        if let Some(notebook) = self.notebook(process) {
+            notebook.restore(tracee);
+        }
+    }
 }
 
 /// What a signal has to do with the code.

@@ -406,6 +406,10 @@ impl<'a, O: Observer> Tracer<'a, O> {
         let was_in_group_stop = self.tracees.is_in_group_stop(tid);
         if has_nested {
             self.nested.update_options(tracee);
+            // A program that was just executed has not noted anything.
+            if stop != Stop::Exec && self.nested.is_tracee(tid) && self.end_noting(tracee, stop) {
+                return Next::Resume(0);
+            }
         }
         match stop {
             Stop::Syscall => {
@@ -877,10 +881,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
         let Caller { tid, tgid } = self.tracees.caller(tracee.tid());
         let is_alone = self.nested.is_empty()
-            && tid == tgid
-            && self.tracees.threads_of(tgid).count() == 1
-            && !self.tracees.has_several_writers(tgid)
-            && self.tracees.lender(tgid).is_none()
+            && self.has_own_memory(tid, tgid)
             && !self.tracees.is_in_syscall(tid)
             && !self.marked.contains_key(&tid)
             && foreign_filter::has_none_of_its_own(tid)
@@ -888,6 +889,28 @@ impl<'a, O: Observer> Tracer<'a, O> {
         if let Some(inside) = self.shared.inside().filter(|_| is_alone) {
             inside.patch(tracee, tgid, return_address, self.observer);
         }
+    }
+
+    /// Whether a thread is the only one of its process, and nobody else uses its memory.
+    fn has_own_memory(&self, tid: Tid, tgid: Tid) -> bool {
+        tid == tgid
+            && self.tracees.threads_of(tgid).count() == 1
+            && !self.tracees.has_several_writers(tgid)
+            && self.tracees.lender(tgid).is_none()
+    }
+
+    /// Has a process note nothing any more, since a tracer inside of the tree would see how it does that; whether the code has
+    /// caused this stop, by a signal that the tracer is not to see either.
+    fn end_noting(&mut self, tracee: &Stopped, stop: Stop) -> bool {
+        let Some(inside) = self.shared.inside() else { return false };
+        let Caller { tid, tgid } = self.tracees.caller(tracee.tid());
+        inside.end(tgid);
+        let signal = if let Stop::Signal(signal) = stop { signal } else { 0 };
+        let left = inside.leave(tracee, tgid, signal);
+        if self.has_own_memory(tid, tgid) {
+            inside.restore(tracee, tgid);
+        }
+        left == Leaving::Faulted
     }
 
     /// Makes a thread stop that runs, so that its last read-only call is known to be over.

@@ -221,6 +221,16 @@ fn process_whose_memory_nobody_may_read_has_handlers() {
 }
 
 #[test]
+fn tracer_sees_no_code_that_notes() {
+    let program = program("noted_calls");
+    for &user in User::all() {
+        let place = Place::of(user);
+        let output = place.recorder("inside").arg(place.executable(&program)).arg("traced").output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{user:?}: {}", shown(&output));
+    }
+}
+
+#[test]
 fn what_disturbs_it_is_told_the_same() {
     let program = program("noted_calls");
     let program = program.to_str().unwrap();

@@ -11,9 +11,10 @@ use rustix::fs::SealFlags;
 use super::layout;
 use super::lock;
 use super::notes::{Slot, Start, Told, named, start_directory, tell};
+use crate::trace::memory::{Memory as _, RemoteAddr};
 use crate::trace::observer::{Caller, Observer, gap};
 use crate::trace::sys::arch::inside as code;
-use crate::trace::sys::{self, Puppet, SharedMapping, Stopped, Tid};
+use crate::trace::sys::{self, Puppet, SharedMapping, Stopped, Tid, TraceeMemory};
 use crate::trace::syscalls::{DecodedSyscall, Dirfd, FileRef};
 
 /// Each directory that was learnt is open here; with that many, all are forgotten.
@@ -107,7 +108,7 @@ impl Notebook {
     ) -> io::Result<()> {
         let unfit = || io::Error::from(io::ErrorKind::Unsupported);
         let mut sites = lock(&self.sites);
-        let at = self.block + layout::THUNKS + sites.len() as u64 * code::THUNK;
+        let at = self.thunk(sites.len());
         if at + code::THUNK > self.block + layout::DATA {
             return Err(unfit());
         }
@@ -117,6 +118,27 @@ impl Notebook {
         sys::overwrite_memory(tracee.tid(), return_address - code::SITE as u64, &jump)?;
         sites.push((return_address, number));
         Ok(())
+    }
+
+    /// Puts back what was at the call sites, as far as nobody else has written there. No thread may be in the code.
+    pub fn restore(&self, tracee: &Stopped) {
+        for (index, &(return_address, number)) in lock(&self.sites).iter().enumerate() {
+            let (original, start) = (code::site(number), return_address - code::SITE as u64);
+            let Some(jump) = code::jump(original, number, return_address, self.thunk(index)) else {
+                continue;
+            };
+            let mut bytes = jump;
+            let read = TraceeMemory(tracee.tid()).read_exact(RemoteAddr(start), &mut bytes);
+            if read.is_ok() && bytes == jump {
+                // ESRCH: it was killed.
+                let _ = sys::overwrite_memory(tracee.tid(), start, &original[..jump.len()]);
+            }
+        }
+    }
+
+    /// The address of the thunk of a call site.
+    fn thunk(&self, index: usize) -> u64 {
+        self.block + layout::THUNKS + index as u64 * code::THUNK
     }
 
     /// Calls that were noted are noted again from now on.

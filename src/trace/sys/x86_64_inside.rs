@@ -59,7 +59,7 @@ pub fn calls() -> impl Iterator<Item = &'static str> {
 pub const SITE: usize = 7;
 
 /// The bytes of a call site.
-fn site(number: u32) -> [u8; SITE] {
+pub fn site(number: u32) -> [u8; SITE] {
     let [a, b, c, d] = number.to_le_bytes();
     [0xb8, a, b, c, d, 0x0f, 0x05]
 }
