@@ -73,6 +73,13 @@ impl Policy {
         resolve::is_below(path, &self.own.snapshot) || self.is_of_library(path, false)
     }
 
+    /// Notes that the command has renamed a directory: the snapshot may be in it.
+    pub fn renamed(&mut self, from: &[u8], to: &[u8]) {
+        if resolve::is_below(&self.own.snapshot, from) {
+            self.own.snapshot = [to, &self.own.snapshot[from.len()..]].concat();
+        }
+    }
+
     /// Why a path at which `stat` is found is not recorded; none where it is.
     pub fn exclusion(&self, path: &[u8], stat: Option<&FileStat>) -> Option<Exclusion> {
         if self.is_own(path) {

@@ -332,7 +332,7 @@ impl Recording {
 
     /// What the rules say of a path; its record, made at first sight.
     pub fn classify(&mut self, path: Vec<u8>, stat: Option<&FileStat>) -> Classification {
-        if let Some(name) = self.ledger.names.find(&path) {
+        if let Some(name) = self.known_name(&path) {
             self.see_again(name, &path, stat);
             return match self.left_out_by(name) {
                 Some(rule) => Classification::Suppressed(rule, path),
@@ -349,6 +349,11 @@ impl Recording {
             Some(exclusion) => self.leave_out(exclusion, path),
             None => Classification::Recorded(self.add_name(path, stat, None)),
         }
+    }
+
+    /// The record of a path; none where the snapshot's directory has been moved since.
+    fn known_name(&self, path: &[u8]) -> Option<NameId> {
+        self.ledger.names.find(path).filter(|_| !self.policy.is_own(path))
     }
 
     /// What the rules say of a path that has no record.
@@ -427,7 +432,7 @@ impl Recording {
         path: Vec<u8>,
         stat: Option<&FileStat>,
     ) -> Result<Classification, (Exclusion, Vec<u8>)> {
-        if let Some(name) = self.ledger.names.find(&path) {
+        if let Some(name) = self.known_name(&path) {
             self.see_again(name, &path, stat);
             return Ok(Classification::Recorded(name));
         }

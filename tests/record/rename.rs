@@ -1,10 +1,11 @@
 //! Renamed files and directories.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 
-use agent_snapshot::snapshot::{Operation, State};
+use agent_snapshot::snapshot::{FileRecord, Operation, Operations, Snapshot, State};
 
-use crate::support::{Place, bytes, lost};
+use crate::support::{Place, bytes, lost, shown};
 
 #[test]
 fn renamed_file_shares_its_content_until_written() {
@@ -59,5 +60,29 @@ fn entries_of_a_renamed_directory_were_absent_before() {
             assert_eq!(found.before, State::Absent { tombstone: false }, "{number}");
             assert_eq!(found.operations.contains(Operation::Read), (7..13).contains(&number), "{number}");
         }
+    }
+}
+
+#[test]
+fn directory_of_the_snapshot_is_not_recorded_where_the_command_moves_it() {
+    for (script, out, names) in [
+        ("mv out moved; echo new > out", "moved", &["out"][..]),
+        ("mkdir a; mv out a/; mv a b; mkdir out; echo new > out/f", "b/out", &["b", "out", "out/f"]),
+    ] {
+        let place = Place::new();
+        let mut command = place.command();
+        command.args(["--quiet", "--snapshot-dir", "out", "sh", "-c", script]).current_dir(&place.work);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", shown(&output));
+        let snapshot = Snapshot::open(&place.at(out)).unwrap();
+        let beneath = |record: &FileRecord| {
+            Some(record.path.strip_prefix(place.work.as_os_str().as_bytes())?.get(1..)?.to_vec())
+        };
+        let is_there = |record: &&FileRecord| {
+            matches!(record.after, State::Present(_)) && record.operations.intersects(Operations::CHANGES)
+        };
+        let recorded = snapshot.files().iter().filter(is_there).filter_map(beneath);
+        let recorded: Vec<_> = recorded.map(|name| String::from_utf8(name).unwrap()).collect();
+        assert_eq!(recorded, names, "{script}");
     }
 }

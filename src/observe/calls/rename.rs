@@ -45,6 +45,9 @@ impl Recording {
         if will_be_refused(&from_stat, from, to, exchange) {
             return;
         }
+        if from.classification == Classification::Own && to.stat.is_none() {
+            to.classification = Classification::Own;
+        }
         from.moved = self.walk(from, &from.path.clone(), &to.path, &KnownPaths::default());
         if exchange {
             to.moved = self.walk(to, &to.path.clone(), &from.path, &KnownPaths::default());
@@ -69,7 +72,8 @@ impl Recording {
 
     /// Finds the records of the names that moved paths get below `path`.
     fn find_targets(&mut self, moved: &mut [Moved], path: &[u8]) {
-        for moved in moved {
+        // What is our own stays so.
+        for moved in moved.iter_mut().filter(|moved| moved.classification != Classification::Own) {
             // Nothing is there: a directory that is replaced is empty, and what is in one that is
             // exchanged was seen just now.
             let path = [path, &moved.relative].concat();
@@ -182,6 +186,7 @@ impl Recording {
         let names_moved = |stat: &FileStat| resolve::is_directory(stat) || resolve::is_symlink(stat);
         if names_moved(&from_stat) || to.stat.as_ref().is_some_and(names_moved) {
             self.resolver.renamed(&from.path, &to.path, exchange);
+            self.policy.renamed(&from.path, &to.path);
             self.mounts.distrust();
             self.forget_names();
         }
