@@ -16,6 +16,7 @@ use super::paths::{Exclusions, live, quoted};
 use crate::cli::SessionAccess;
 use crate::fs::{FileStat, lstat, modification_time, parent_of};
 use crate::git::below;
+use crate::library::index::IndexedFiles;
 use crate::library::scope::Scope;
 use crate::library::sources::{Source, Sources};
 use crate::library::{self, Library};
@@ -106,6 +107,7 @@ pub fn past(
         }
     };
     bundles.open(since, &sources, console)?;
+    bundles.open(of_linked_files(&roots, &sources), &sources, console)?;
     let mut wanted = paths(&bundles.parts, is_wanted);
     if let Extent::AllBelow(_) = extent {
         // Paths that were changed since only outside of recordings.
@@ -143,11 +145,13 @@ pub fn past(
     if bundles.parts.is_empty() {
         return Ok(Past::of_untouched(roots));
     }
-    let is_untouched = |root: &&Vec<u8>| match extent {
-        Extent::Itself => !found.iter().any(|version| version.record.path == **root),
-        // What was changed may be left out.
-        Extent::AllBelow(_) => sources.that_changed(root).next().is_none(),
+    // What was changed beneath a directory may be left out.
+    let may_be_left_out = matches!(extent, Extent::AllBelow(_));
+    let is_told = |root: &Vec<u8>| {
+        found.iter().any(|version| version.record.path == *root)
+            || may_be_left_out && sources.that_changed(root).next().is_some()
     };
+    let is_untouched = |root: &&Vec<u8>| !is_told(root);
     let untouched: Vec<_> = roots.iter().filter(is_untouched).map(|root| as_untouched(root)).collect();
     let (unknown, known): (Vec<_>, Vec<_>) = found
         .into_iter()
@@ -161,6 +165,14 @@ pub fn past(
         snapshot: compose(bundles.parts, known),
         roots,
     })
+}
+
+/// What has changed the files that are at `roots` now and have other names, by whichever.
+fn of_linked_files(roots: &[Vec<u8>], sources: &Sources) -> BTreeSet<usize> {
+    let there = roots.iter().filter_map(|root| lstat(root).ok().flatten());
+    let files: Vec<_> =
+        there.filter(|stat| stat.st_nlink > 1).map(|stat| (stat.st_dev, stat.st_ino)).collect();
+    sources.that_changed_files(&IndexedFiles::linked(&files)).collect()
 }
 
 /// Names the symlinks above a path that are newer than a time: at that time, the path may have led elsewhere.

@@ -160,7 +160,8 @@ pub fn other_names(parts: &[Snapshot], paths: &BTreeSet<Vec<u8>>) -> BTreeSet<Ve
     names
 }
 
-/// What was at each of `paths` of which the bundles tell, at `time`.
+/// What was at each of `paths` of which the bundles tell, at `time`; also if they only tell of what is there now by other
+/// names.
 ///
 /// # Errors
 /// What is there now can't be read.
@@ -184,6 +185,13 @@ pub fn versions(parts: &[Snapshot], paths: &BTreeSet<Vec<u8>>, time: Timestamp) 
                     observed.entry(&record.path).or_default().push(one);
                 }
             }
+        }
+    }
+    for path in paths {
+        let live = || live::present(&lstat_beneath_directories(path).ok()?.ok()?, path).ok();
+        let is_known = |at: Present| LinkedFile::of(&at).is_some_and(|file| linked.contains_key(&file));
+        if !observed.contains_key(path.as_slice()) && live().is_some_and(is_known) {
+            observed.insert(path, Vec::new());
         }
     }
     let version = |(path, recorded): (&[u8], Vec<Observation>)| {

@@ -69,6 +69,23 @@ fn history_lists_what_each_recording_did_to_a_path() {
 }
 
 #[test]
+fn file_that_commands_changed_by_another_name_alone_is_known_by_each() {
+    let place = Place::new();
+    place.prepare("echo one > a; ln a b; ln a c");
+    let before = moment();
+    run(&place, &[], "echo two > a");
+    let between = moment();
+    run(&place, &[], "echo three > c");
+    for (time, text) in [(before, "one\n"), (between, "two\n"), (moment(), "three\n")] {
+        for name in ["a", "b", "c"] {
+            assert_eq!(at(&place, name, &time).expect(0).stdout, text, "{name}");
+        }
+        verb(&place, &["restore", "b", "--at", &time]).expect(0);
+        assert_eq!(fs::read_to_string(place.at("a")).unwrap(), text);
+    }
+}
+
+#[test]
 fn history_tells_what_is_undone_and_what_nobody_recorded() {
     let place = Place::new();
     run(&place, &[], "echo one > f");
