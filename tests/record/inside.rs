@@ -132,8 +132,8 @@ fn told_differently(user: User, level: &str, prepare: &str, command: &[&str], by
 
 /// Whether a random program has one thread in one process: what several do at once is not the same each time. Each line that it
 /// prints begins with the number of a thread.
-fn runs_alone(program: &Path, seed: u64) -> bool {
-    let place = Place::new();
+fn runs_alone(program: &Path, user: User, seed: u64) -> bool {
+    let place = Place::of(user);
     let run = |arguments: &[&str]| place.program(program).args(arguments).output().unwrap();
     let seed = seed.to_string();
     run(&["--setup", &seed]);
@@ -142,7 +142,7 @@ fn runs_alone(program: &Path, seed: u64) -> bool {
     threads.len() == 1
 }
 
-/// `TRUTH_SEED=N` runs one seed alone; `TRUTH_SEEDS=N` changes how many are run.
+/// `TRUTH_SEED=N` runs one alone, of N or of the next seed that will do; `TRUTH_SEEDS=N` changes how many are run.
 #[test]
 #[ignore = "slow: hundreds of programs"]
 fn slow_random_programs_are_told_the_same() {
@@ -151,9 +151,10 @@ fn slow_random_programs_are_told_the_same() {
     let count = only.map_or_else(|| number("TRUTH_SEEDS").unwrap_or(150), |_| 1);
     let program = program("random");
     let mut failures = Vec::new();
-    let seeds = (only.unwrap_or(4000)..).filter(|seed| runs_alone(&program, *seed));
+    let user_of = |seed: u64| User::all()[seed as usize % User::all().len()];
+    let seeds = (only.unwrap_or(4000)..).filter(|seed| runs_alone(&program, user_of(*seed), *seed));
     for seed in seeds.take(count as usize) {
-        let user = User::all()[seed as usize % User::all().len()];
+        let user = user_of(seed);
         let level = ["undo", "undo", "all", "all"][seed as usize % 4];
         let (program, number) = (program.to_str().unwrap(), seed.to_string());
         let prepare = format!("{program} --setup {number}");
