@@ -143,6 +143,7 @@ fn runs_alone(program: &Path, user: User, seed: u64) -> bool {
 }
 
 /// `TRUTH_SEED=N` runs one alone, of N or of the next seed that will do; `TRUTH_SEEDS=N` changes how many are run.
+/// Run hundreds as an ordinary user or in a container: some of their paths lead out of the directory, to `/` among others.
 #[test]
 #[ignore = "slow: hundreds of programs"]
 fn slow_random_programs_are_told_the_same() {
