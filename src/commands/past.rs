@@ -167,7 +167,7 @@ pub fn past(
     })
 }
 
-/// What has changed the files that are at `roots` now and have other names, by whichever.
+/// The bundles that have changed, by any name, a file with several names that is at one of `roots` now.
 fn of_linked_files(roots: &[Vec<u8>], sources: &Sources) -> BTreeSet<usize> {
     let there = roots.iter().filter_map(|root| lstat(root).ok().flatten());
     let files: Vec<_> =

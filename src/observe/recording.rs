@@ -351,7 +351,7 @@ impl Recording {
         }
     }
 
-    /// The record of a path; none where the snapshot's directory has been moved since.
+    /// The record of a path, unless the path is our own by now: the command may have moved the snapshot's directory there.
     fn known_name(&self, path: &[u8]) -> Option<NameId> {
         self.ledger.names.find(path).filter(|_| !self.policy.is_own(path))
     }

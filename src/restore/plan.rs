@@ -256,7 +256,7 @@ struct Planner<'a> {
     input: &'a PlanInput<'a>,
     plan: RestorePlan,
     steps: BTreeMap<usize, Action>,
-    /// The target that is a file with one name, by its device and inode numbers; the first of several.
+    /// The first target where each file with one name is, by the file's device and inode numbers.
     files: HashMap<(u64, u64), usize>,
     /// What the user can't give to the file that is at a target.
     shortfalls: Vec<(usize, Shortfall)>,
@@ -328,7 +328,7 @@ impl<'a> Planner<'a> {
                 let kept = live.as_ref().filter(|live| is_kept(wanted, live, inspection));
                 match (kept, wanted.file_type) {
                     (Some(live), _) => self.attributes(index, wanted, live).map(Action::Attributes),
-                    (None, FileType::File) if self.is_decided_elsewhere(index, wanted, live.as_ref()) => None,
+                    (None, FileType::File) if self.is_decided_already(index, wanted, live.as_ref()) => None,
                     (None, FileType::File) => Some(self.file(index, wanted, inspection)),
                     (None, _) => return self.make_node(index, wanted),
                 }
@@ -339,9 +339,9 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Whether what a target is to be becomes of its file at another one: a file with one name is at two paths if a
-    /// directory is mounted twice (mount(8), `--bind`).
-    fn is_decided_elsewhere(&mut self, index: usize, wanted: &Present, live: Option<&Present>) -> bool {
+    /// Whether an earlier target is the same file and is to become the same: a file with one name has two paths if its
+    /// directory is mounted twice (mount(8), `--bind`). Notes the target, if it is the first.
+    fn is_decided_already(&mut self, index: usize, wanted: &Present, live: Option<&Present>) -> bool {
         let Some(live) = live.filter(|live| live.nlink == 1) else { return false };
         let first = *self.files.entry(live.identity()).or_insert(index);
         let same = |other: &Present| Present { blob: wanted.blob.clone(), ..other.clone() } == *wanted;

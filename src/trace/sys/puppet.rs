@@ -46,8 +46,8 @@ impl<'a> Puppet<'a> {
         Ok(Puppet { tracee, instruction, registers, mask, was_stopped: false })
     }
 
-    /// Makes a memfd of a length, whose name is a string of the tracee, which is mapped here and then sealed (memfd_create(2));
-    /// has `map` map it in the tracee by the tracee's descriptor, which is then closed.
+    /// Makes a memfd of `length` bytes, maps it here and seals it (memfd_create(2)); has `map` map it in the tracee by the
+    /// tracee's descriptor, which is then closed. `name` is the address of a string in the tracee.
     pub fn share_memory<T>(
         &mut self,
         name: u64,
