@@ -143,11 +143,12 @@ fn killed_runs_leave_no_half_output() {
         }
         let mut command = recalling(&place, &[], script);
         let mut child =
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         // The moment is what is tried, whatever it is.
         std::thread::sleep(Duration::from_millis(round * 9));
         let _ = child.kill();
-        let killed = child.wait().unwrap().signal().is_some();
+        // What was started may end after it: its standard error is open until then.
+        let killed = child.wait_with_output().unwrap().status.signal().is_some();
         let after = recall(&place, script);
         assert_eq!(after.run.status, 0, "{round} {killed}: {}", after.run.stderr);
         assert_eq!(after.run.stdout.len(), 3_000_000, "{round} {killed}");
