@@ -228,6 +228,49 @@ fn undo_works_at_every_level_for_every_user() {
     }
 }
 
+#[test]
+fn bytes_of_a_large_file_that_the_command_left_alone_are_not_stored() {
+    if !has("git") {
+        return;
+    }
+    for keep in LEVELS {
+        let place = repository(User::Current);
+        place.write("huge", unique("huge", MIB + 1));
+        let files = [("mode", true), ("ignored/small", true), ("huge", false)];
+        let mode = |name: &str| fs::metadata(place.at(name)).unwrap().mode() & 0o7777;
+        let command = "chmod 600 mode huge ignored/small";
+        Run::from(place.record_with(&["--keep", keep, "--strict", "--quiet"], command)).expect(0);
+        let snapshot = place.snapshot();
+        for (name, stores) in files {
+            let record = place.file(&snapshot, name);
+            let states = [&record.before, &record.after].map(|state| state.present().unwrap());
+            assert!(states[0].digest.is_some() && states[0].digest == states[1].digest, "{record:?}");
+            for state in states {
+                assert_eq!(state.blob.is_some(), stores || keep != "undo", "{keep}: {record:?}");
+                assert_eq!(state.blob_omitted, None);
+            }
+            let cat = place.verb("cat", &["--before", place.at(name).to_str().unwrap()]).expect(0);
+            assert!(cat.stdout.as_bytes() == fs::read(place.at(name)).unwrap(), "{keep}: {name}");
+        }
+
+        place.verb("restore", &["--before"]).expect(0);
+        assert_eq!(files.map(|(name, _)| mode(name)), [0o644; 3]);
+        place.verb_on("restore", &place.rescue(1), &["--before"]).expect(0);
+        assert_eq!(files.map(|(name, _)| mode(name)), [0o600; 3]);
+
+        // What was edited since stays, by --merge; without it nothing is done.
+        fs::write(place.at("huge"), "\0edited").unwrap();
+        place.verb("restore", &["--before"]).expect(1);
+        assert_eq!(files.map(|(name, _)| mode(name)), [0o600; 3]);
+        let modified = || fs::metadata(place.at("huge")).unwrap().modified().unwrap();
+        let edited = modified();
+        place.verb("restore", &["--before", "--merge"]).expect(0);
+        assert!(modified() >= edited, "the time is not that of other bytes");
+        assert_eq!(files.map(|(name, _)| mode(name)), [0o644; 3]);
+        assert_eq!(fs::read(place.at("huge")).unwrap(), b"\0edited");
+    }
+}
+
 /// The paths whose after-bytes `undo` leaves to the live files.
 fn left_to_live() -> Vec<String> {
     let changed = CHANGED.iter().map(|(name, size, stores)| ((*name).to_owned(), *size, *stores));

@@ -108,7 +108,22 @@ impl Captured {
 }
 
 /// Whether a content that is handed in is stored.
-pub type Admission = Result<Reserved, BlobOmitted>;
+#[derive(Debug)]
+pub enum Admission {
+    /// It is, in the space that it was promised.
+    Stored(Reserved),
+    /// Its digest is all that is asked for.
+    Digested,
+    /// Its digest alone is taken, for this reason, unless it is stored already.
+    Refused(BlobOmitted),
+}
+
+impl From<Result<Reserved, BlobOmitted>> for Admission {
+    fn from(reserved: Result<Reserved, BlobOmitted>) -> Admission {
+        reserved.map_or_else(Admission::Refused, Admission::Stored)
+    }
+}
+
 /// Whose bytes are handed in.
 #[derive(Debug, Clone, Copy)]
 pub struct Origin {
@@ -124,7 +139,6 @@ struct Job {
     ticket: Ticket,
     key: String,
     captured: Captured,
-    /// The space that it was promised; or why its digest alone is taken, unless it is stored already.
     admission: Admission,
     /// Whether a call may have destroyed the bytes.
     destroyed: bool,
@@ -149,7 +163,7 @@ impl Batch {
             Captured::File(_) => self.files += 1,
             Captured::Omitted(_) => {}
         }
-        self.urgent |= job.destroyed && job.admission.is_err();
+        self.urgent |= job.destroyed && matches!(job.admission, Admission::Refused(_));
         self.jobs.push(job);
     }
 
@@ -279,7 +293,7 @@ impl Capture {
     ///
     /// # Errors
     /// There is too little.
-    pub fn reserve(&mut self, key: &str, captured: &Captured) -> Admission {
+    pub fn reserve(&mut self, key: &str, captured: &Captured) -> Result<Reserved, BlobOmitted> {
         self.space.reserve(captured.bound(key))
     }
 
@@ -404,9 +418,10 @@ impl Capture {
         key: String,
         captured: Captured,
         origin: Option<Origin>,
-        admission: Admission,
+        admission: impl Into<Admission>,
         destroyed: bool,
     ) -> Ticket {
+        let admission = admission.into();
         let ticket = Ticket(self.next);
         self.next += 1;
         if let (Captured::File(_), Some(Origin { identity, .. })) = (&captured, origin) {
@@ -716,8 +731,9 @@ impl Store {
             return Outcome::omitted(reason);
         }
         let (reserved, reason) = match admission {
-            Ok(reserved) => (Some(reserved), BlobOmitted::NoSpace),
-            Err(reason) => (None, reason),
+            Admission::Stored(reserved) => (Some(reserved), Some(BlobOmitted::NoSpace)),
+            Admission::Digested => (None, None),
+            Admission::Refused(reason) => (None, Some(reason)),
         };
         let store = reserved.is_some() && self.failure.is_none();
         let stored =
@@ -730,7 +746,7 @@ impl Store {
                 Outcome { digest: Some(digest), size, blob: Some(blob), omitted: None }
             }
             Ok(stored) => {
-                Outcome { digest: Some(stored.digest), size: stored.size, blob: None, omitted: Some(reason) }
+                Outcome { digest: Some(stored.digest), size: stored.size, blob: None, omitted: reason }
             }
             Err(Error::Changed) => Outcome::omitted(BlobOmitted::ChangedWhileReading),
             Err(Error::Write(error)) => {

@@ -190,11 +190,6 @@ impl Recording {
                 },
                 match after.content() {
                     AfterContent::Taken(ticket) => Some((ticket, size_after, true)),
-                    // With the digest it has all that the level of the recording asks for.
-                    AfterContent::Digested(ticket) => {
-                        let has_digest = capture.outcome(ticket, size_after).digest.is_some();
-                        (!has_digest).then_some((ticket, size_after, true))
-                    }
                     _ => None,
                 },
             ];
@@ -217,7 +212,7 @@ impl Recording {
                 };
                 if needed || reason != BlobOmitted::TooLarge {
                     warnings.lost(WarningKind::ContentOmitted, None, detail);
-                } else if !ledger.notes_seen {
+                } else {
                     warnings.note(WarningKind::ContentOmitted, None, detail);
                 }
             }

@@ -138,24 +138,34 @@ impl Merger<'_> {
             }
         };
         // What the rescue of an interrupted run promises was merged by that.
-        let is_merged = || {
+        let promised = || {
             let digest = Some(Digest::of(&now));
-            let of_own = self.own.iter().filter_map(|rescue| rescue.find(&record.path)?.after.present());
-            of_own.into_iter().any(|after| after.digest == digest)
+            let mut of_own = self.own.iter().filter_map(|rescue| rescue.find(&record.path)?.after.present());
+            of_own.find(|after| after.digest == digest)
         };
         let conflicts = marked_conflicts(&now);
-        if is_merged() {
-            inspection.accept();
-            return Ok((conflicts > 0).then_some(Merged { content: now, conflicts }));
+        if let Some(promised) = promised() {
+            if (promised.mode ^ live.mode) & 0o7777 == 0 {
+                inspection.accept();
+                return Ok((conflicts > 0).then_some(Merged { content: now, conflicts }));
+            }
+            // It has the content, and not yet the mode.
+            (inspection.same_content, inspection.at_other) = (true, true);
+            return Ok(Some(Merged { content: now, conflicts }));
         }
         if conflicts > 0 {
             return Err("there are conflict markers in it".to_owned());
         }
-        let (base, to) = (read(opposite(self.wanted))?, read(self.wanted)?);
-        if [&now, &base, &to].into_iter().any(|content| content.contains(&0)) {
-            return Err("it is binary".to_owned());
-        }
-        let merged = merge(&base, &now, &to, &self.name_of(self.wanted));
+        let merged = if wanted.digest.is_some() && wanted.digest == other.digest {
+            // No more than attributes was changed.
+            Merged { content: now.clone(), conflicts: 0 }
+        } else {
+            let (base, to) = (read(opposite(self.wanted))?, read(self.wanted)?);
+            if [&now, &base, &to].into_iter().any(|content| content.contains(&0)) {
+                return Err("it is binary".to_owned());
+            }
+            merge(&base, &now, &to, &self.name_of(self.wanted))
+        };
         inspection.same_content = merged.content == now;
         if inspection.same_content && mode == live.mode & 0o7777 {
             inspection.accept();

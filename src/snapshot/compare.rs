@@ -287,6 +287,20 @@ pub fn differing_attributes<'a>(one: &'a Present, other: &'a Present) -> BTreeSe
     attributes
 }
 
+/// Gives `to` these attributes of `found`.
+pub fn take_over(to: &mut Present, found: &Present, attributes: BTreeSet<Attribute>) {
+    for attribute in attributes {
+        match attribute {
+            Attribute::Owner => (to.uid, to.gid) = (found.uid, found.gid),
+            Attribute::InodeFlags => to.inode_flags.clone_from(&found.inode_flags),
+            Attribute::Xattr(name) => match found.xattrs.get(name) {
+                Some(value) => drop(to.xattrs.insert(name.to_vec(), value.clone())),
+                None => drop(to.xattrs.remove(name)),
+            },
+        }
+    }
+}
+
 /// The attributes in which the two states of a record differ. They are recorded only of paths that the command changes.
 pub fn changed_attributes(record: &FileRecord) -> BTreeSet<Attribute<'_>> {
     match (&record.before, &record.after) {

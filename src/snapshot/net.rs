@@ -11,8 +11,8 @@ use std::sync::Arc;
 use super::blobs::Side;
 use super::change::PathEffect;
 use super::compare::{
-    Attribute, ContentId, Entries, LinkedFile, are_known_to_differ, content_id, content_is_untouched,
-    differing_attributes, recorded, state,
+    ContentId, Entries, LinkedFile, are_known_to_differ, content_id, content_is_untouched,
+    differing_attributes, recorded, state, take_over,
 };
 use super::error::Error;
 use super::manifest::{FileRecord, FileType, GitStatus, Operations, Present, State};
@@ -345,16 +345,7 @@ impl Link {
         else {
             return;
         };
-        for attribute in differing_attributes(left, found) {
-            match attribute {
-                Attribute::Owner => (before.uid, before.gid) = (found.uid, found.gid),
-                Attribute::InodeFlags => before.inode_flags.clone_from(&found.inode_flags),
-                Attribute::Xattr(name) => match found.xattrs.get(name) {
-                    Some(value) => drop(before.xattrs.insert(name.to_vec(), value.clone())),
-                    None => drop(before.xattrs.remove(name)),
-                },
-            }
-        }
+        take_over(before, found, differing_attributes(left, found));
     }
 
     /// Adds what a later recording did.
@@ -375,6 +366,13 @@ impl Link {
                 }
             }
             _ => {}
+        }
+        // Of bytes that it left alone a recording may have no more than the digest.
+        if let (State::Present(before), Some(found)) = (&mut record.before, later.before.present())
+            && (before.blob.is_none() && found.blob.is_some())
+            && (before.digest.is_some() && before.digest == found.digest)
+        {
+            copy_content(before, found);
         }
         record.operations = record.operations.union(later.operations);
         record.inherited &= later.inherited;

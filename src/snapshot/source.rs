@@ -76,17 +76,20 @@ pub fn locate(record: &FileRecord, side: Side) -> Result<ContentSource<'_>, Unav
         return Ok(ContentSource::Empty);
     }
     let missing = present.blob_omitted.map_or(Unavailable::NotRecorded, Unavailable::Omitted);
-    match side {
-        Side::Before => pinned(&record.git, digest).ok_or(missing),
-        Side::After => {
-            let same = record.before.present().is_some_and(|before| has_same_content(before, present));
-            let before = if same { locate(record, Side::Before) } else { Err(missing) };
-            before.or_else(|error| {
-                let live = digest.filter(|_| error == Unavailable::NotRecorded);
-                let live = live.map(|digest| ContentSource::Live { path: &record.path, digest });
-                pinned(&record.git_after, digest).or(live).ok_or(error)
-            })
+    let same = || record.before.present().is_some_and(|before| has_same_content(before, present));
+    let (git, elsewhere) = match side {
+        Side::Before => (&record.git, Err(missing)),
+        Side::After if same() => (&record.git_after, locate(record, Side::Before)),
+        Side::After => (&record.git_after, Err(missing)),
+    };
+    let (pinned, live) =
+        (pinned(git, digest), digest.map(|digest| ContentSource::Live { path: &record.path, digest }));
+    match elsewhere {
+        Err(Unavailable::NotRecorded) | Ok(ContentSource::Live { .. }) => {
+            pinned.or(live).ok_or(Unavailable::NotRecorded)
         }
+        Err(error) => pinned.ok_or(error),
+        stored => stored,
     }
 }
 

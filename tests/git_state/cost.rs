@@ -101,6 +101,25 @@ fn gc_that_drops_a_small_branch_costs_little() {
 }
 
 #[test]
+fn object_that_is_there_already_costs_nothing() {
+    if !has("git") {
+        return;
+    }
+    let large = "head -c 5000000 /dev/urandom >large; git add large; git commit -qm large; git repack -adq; \
+        touch -d 2001-02-03 .git/objects/pack/*.pack";
+    let mut accident = Accident::new(&PLAIN, large, User::Current);
+    for keep in ["undo", "all"] {
+        accident.record(
+            &["--keep", keep, "--strict"],
+            "git hash-object -w src/f; find .git/objects/pack -name '*.pack' -newermt 2002-01-01 | grep .",
+        );
+        assert_eq!(git_files(&accident.place.snapshot()), [""; 0]);
+        let blobs = fs::metadata(accident.place.out.join("blobs.parquet")).map_or(0, |blobs| blobs.len());
+        assert!(blobs < 1 << 20, "{keep}: {blobs} bytes");
+    }
+}
+
+#[test]
 fn reads_of_gits_state_are_counted_until_it_changes_and_then_recorded() {
     if !has("git") {
         return;

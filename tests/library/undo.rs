@@ -48,6 +48,20 @@ fn undo_and_redo_go_back_and_forth_as_in_an_editor() {
 }
 
 #[test]
+fn bytes_that_an_older_command_left_alone_are_those_that_a_newer_one_removed() {
+    let place = Place::new();
+    place.write("large", vec![7; 3 << 20]);
+    let before = tree(&place);
+    for command in ["chmod 600 large", "chmod 640 large", "rm large"] {
+        run(&place, &["--keep", "undo"], command);
+    }
+    verb(&place, &["undo", "-n", "3"]).expect(0);
+    assert_same(&tree(&place), &before, "undone");
+    verb(&place, &["redo"]).expect(0);
+    assert!(!place.at("large").exists());
+}
+
+#[test]
 fn undo_of_an_older_command_names_what_came_later() {
     let place = Place::new();
     run(&place, &["--name", "first"], "echo 1 > f; echo 1 > g");

@@ -78,8 +78,6 @@ pub(in crate::observe) enum AfterContent {
     /// The bytes that this inode had before.
     OfInode(InodeId),
     Taken(Ticket),
-    /// Their digest alone is kept.
-    Digested(Ticket),
     Omitted(BlobOmitted),
     /// They are in a directory that may not be searched.
     Hidden,

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::after::{After, AfterContent, Interim};
 use crate::fs::{FileStat, open_directory};
 use crate::git::{GitFacts, GitFile};
-use crate::observe::capture::{Captured, Source, Threat};
+use crate::observe::capture::{Admission, Captured, Source, Threat};
 use crate::observe::ledger::Ledger;
 use crate::observe::ledger::found::RareStateFacts;
 use crate::observe::ledger::ids::{InodeId, NameId};
@@ -361,6 +361,13 @@ impl<'a> Examiner<'a> {
             }
             None => None,
         };
+        let attributes = match &found {
+            Some(now) => self.attributes_after(name, &path, now),
+            None => Attributes::default(),
+        };
+        if stat.is_some_and(|now| self.is_freshened(name, now, &attributes)) {
+            return Some(After::AsBefore(AfterContent::None));
+        }
         let content = match &found {
             Some(now) if resolve::is_regular(now) => self.content_after(name, &path, now, git.as_ref()),
             _ => AfterContent::None,
@@ -377,10 +384,6 @@ impl<'a> Examiner<'a> {
             Some(now) if known.entries().is_some() && now.is_directory() => live::entries_digest(&path).ok(),
             _ => None,
         };
-        let attributes = match &found {
-            Some(now) => self.attributes_after(name, &path, now),
-            None => Attributes::default(),
-        };
         let target = target.map(|target| target.into_bytes());
         let known = self.recording.ledger.names.get(name);
         let as_before = stat == before
@@ -396,6 +399,26 @@ impl<'a> Examiner<'a> {
         Some(match stat {
             None => After::Absent(facts),
             Some(stat) => After::Now(content, found.add(stat), facts),
+        })
+    }
+
+    /// Whether Git has set the time of an object or pack, and nothing else: it does so where it would write an object that
+    /// it has already. A pack may be long, and this is no change of its state.
+    fn is_freshened(&self, name: NameId, now: Stat, attributes: &Attributes) -> bool {
+        let ledger = &self.recording.ledger;
+        let known = ledger.names.get(name);
+        if !known.is_git_state || known.rebound || ledger.notes_seen {
+            return false;
+        }
+        let is_object =
+            || matches!(GitFile::of(ledger.names.path(name)), GitFile::LooseObject | GitFile::Pack);
+        ledger.before(name).is_some_and(|inode| {
+            let Stat { mtime, mtime_nsec, .. } = inode.before;
+            let had = inode.extra.as_deref().map(|extra| &extra.attributes);
+            inode.has_bytes_of_before(&now)
+                && Stat { mtime, mtime_nsec, ..now } == inode.before
+                && *attributes == had.cloned().unwrap_or_default()
+                && is_object()
         })
     }
 
@@ -497,8 +520,10 @@ impl<'a> Examiner<'a> {
             if inode.has_bytes_of_before(&stat) && !is_new_name {
                 // What nobody has used but to ask for it needs no bytes.
                 let is_as_before = known.before == Some(id) && inode.before.same_state(&inode.as_known(stat));
-                if inode.content == Content::InPlace || !is_as_before {
+                if inode.content == Content::InPlace {
                     self.recording.protector().read_in_place(id, path, now);
+                } else if !is_as_before {
+                    self.recording.protector().read_unchanged(id, path, now);
                 }
                 return AfterContent::OfInode(id);
             }
@@ -523,10 +548,11 @@ impl<'a> Examiner<'a> {
                 let is_git_state = self.recording.ledger.names.get(name).is_git_state;
                 let is_kept = byte_store.keeps_after(&captured, git) || is_git_state && is_read;
                 // Where the digest is enough, no space is needed.
-                let admission =
-                    if is_kept { byte_store.admit(&key, &captured) } else { Err(BlobOmitted::TooLarge) };
-                let ticket = byte_store.capture.submit(key, captured, None, admission, false);
-                if is_kept { AfterContent::Taken(ticket) } else { AfterContent::Digested(ticket) }
+                let admission = match is_kept {
+                    true => byte_store.admit(&key, &captured).into(),
+                    false => Admission::Digested,
+                };
+                AfterContent::Taken(byte_store.capture.submit(key, captured, None, admission, false))
             }
         }
     }

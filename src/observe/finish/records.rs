@@ -135,9 +135,6 @@ impl Files<'_> {
             Content::Read(ticket) | Content::Digested(ticket) | Content::Kept(ticket) => {
                 let outcome = self.capture.outcome(ticket, present.size);
                 put(present, outcome);
-                if self.ledger.notes_seen && present.digest.is_some() {
-                    present.blob_omitted = present.blob_omitted.filter(|why| *why != BlobOmitted::TooLarge);
-                }
             }
             Content::Omitted(reason) => present.blob_omitted = Some(reason),
         }
@@ -172,12 +169,6 @@ impl Files<'_> {
             AfterContent::Taken(ticket) => {
                 let outcome = self.capture.outcome(ticket, present.size);
                 put(&mut present, outcome);
-            }
-            AfterContent::Digested(ticket) => {
-                let outcome = self.capture.outcome(ticket, present.size);
-                put(&mut present, outcome);
-                // With the digest it has all that the level of the recording asks for.
-                present.blob_omitted = present.blob_omitted.filter(|_| present.digest.is_none());
             }
             AfterContent::Omitted(reason) => present.blob_omitted = Some(reason),
             AfterContent::Hidden => present.blob_omitted = Some(BlobOmitted::Unreadable),

@@ -153,7 +153,7 @@ impl ByteStore {
     }
 
     /// Decides whether bytes that the tree destroyed or wrote are stored under `key`.
-    pub fn admit(&mut self, key: &str, captured: &Captured) -> Admission {
+    pub fn admit(&mut self, key: &str, captured: &Captured) -> Result<Reserved, BlobOmitted> {
         if !self.is_within_limit(captured) {
             return Err(BlobOmitted::TooLarge);
         }
@@ -410,7 +410,7 @@ impl Protector<'_> {
         id: InodeId,
         key: String,
         captured: Captured,
-        admission: Admission,
+        admission: impl Into<Admission>,
         threatened: bool,
         destroyed: bool,
     ) -> Ticket {
@@ -466,7 +466,11 @@ impl Protector<'_> {
                 Content::Read(self.submit(id, key, captured, admission, false, false))
             }
             captured => {
-                Content::Digested(self.submit(id, key, captured, Err(BlobOmitted::TooLarge), false, false))
+                let admission = match self.ledger.notes_seen {
+                    true => Admission::Digested,
+                    false => Admission::Refused(BlobOmitted::TooLarge),
+                };
+                Content::Digested(self.submit(id, key, captured, admission, false, false))
             }
         };
         self.ledger.inodes.get_mut(id).content = content;
@@ -474,14 +478,29 @@ impl Protector<'_> {
 
     /// Takes the bytes of a file that is found at `path` at the end, as it was before, where they are needed.
     pub fn read_in_place(&mut self, id: InodeId, path: &[u8], now: &FileStat) {
-        let inode = self.ledger.inodes.get(id);
-        if matches!(inode.content, Content::Unneeded | Content::InPlace | Content::Pinned)
-            && inode.before.is_regular()
-            && !self.byte_store.filesystems.is_pseudo(now.st_dev, path)
-        {
-            let captured = self.byte_store.capture.protect(self.source(id, path, now), Threat::Unlink);
+        if let Some(captured) = self.capture_in_place(id, path, now) {
             self.store(id, captured, None, false);
         }
+    }
+
+    /// The same where no more than attributes has changed. To undo that takes a digest: `--keep undo` stores no bytes of a
+    /// large file.
+    pub fn read_unchanged(&mut self, id: InodeId, path: &[u8], now: &FileStat) {
+        let Some(captured) = self.capture_in_place(id, path, now) else { return };
+        if self.byte_store.keeps_after(&captured, None) {
+            return self.store(id, captured, None, false);
+        }
+        let key = blob_key(Side::Before, self.path_of(id));
+        let digested = self.submit(id, key, captured, Admission::Digested, false, false);
+        self.ledger.inodes.get_mut(id).content = Content::Digested(digested);
+    }
+
+    fn capture_in_place(&mut self, id: InodeId, path: &[u8], now: &FileStat) -> Option<Captured> {
+        let inode = self.ledger.inodes.get(id);
+        let is_wanted = matches!(inode.content, Content::Unneeded | Content::InPlace | Content::Pinned)
+            && inode.before.is_regular()
+            && !self.byte_store.filesystems.is_pseudo(now.st_dev, path);
+        is_wanted.then(|| self.byte_store.capture.protect(self.source(id, path, now), Threat::Unlink))
     }
 
     /// Asks Git for the blob that has the bytes of a name, once, now that bytes matter.
