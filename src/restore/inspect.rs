@@ -3,6 +3,7 @@
 //! Neighbours: `plan.rs` decides by these inspections and by nothing else; `access.rs` gives access to
 //! directories that may not be searched.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -17,8 +18,11 @@ use super::request::{RestoreProgress, RestoreRequest};
 use super::root::{Dentry, ParentLookup, Root, split};
 use super::targets::{HardLinks, opposite, same_file};
 use crate::snapshot::blobs::Side;
-use crate::snapshot::compare::{self, ContentId, Entries, Fingerprint, content_is_untouched, state};
-use crate::snapshot::{FileRecord, FileType, Present, live};
+use crate::snapshot::compare::{
+    self, Attribute, ContentId, Entries, Fingerprint, content_id, content_is_untouched, differing_attributes,
+    state, take_over,
+};
+use crate::snapshot::{FileRecord, FileType, Present, State, live};
 
 /// What was found at the path of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +39,8 @@ pub struct Inspection {
     pub is_unreadable: bool,
     /// The state of its parent directory.
     pub parent: ParentState,
+    /// Where it is; none if that can't be told.
+    pub place: Option<Place>,
     /// Its inode flags forbid changes of it and of its name (chattr(1)).
     pub immutable: bool,
     /// Something is mounted there.
@@ -54,6 +60,18 @@ impl Inspection {
     pub fn accept(&mut self) {
         (self.at_wanted, self.is_accepted) = (true, true);
     }
+}
+
+/// A path below a directory that exists. A directory that is mounted twice has two paths (mount(8), `--bind`), and so has
+/// each place below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The mount that the directory was found in.
+    pub mount: u64,
+    /// Device and inode number of the directory.
+    pub directory: (u64, u64),
+    /// The path from there.
+    pub below: Vec<u8>,
 }
 
 /// What is at the path of a parent directory.
@@ -113,12 +131,13 @@ impl Inspector<'_> {
         let dentry = match self.root.find(&record.path)? {
             ParentLookup::Found(dentry) => dentry,
             ParentLookup::Missing => {
-                return Ok(self.nothing(record, ParentState::Missing(self.missing(&record.path)?)));
+                let (missing, place) = self.missing(&record.path)?;
+                return Ok(self.nothing(record, ParentState::Missing(missing), place));
             }
-            ParentLookup::Blocked => return Ok(self.nothing(record, ParentState::Blocked)),
+            ParentLookup::Blocked => return Ok(self.nothing(record, ParentState::Blocked, None)),
         };
-        let above = self.parent_state(&dentry)?;
-        let Some(mut present) = dentry.present()? else { return Ok(self.nothing(record, above)) };
+        let (above, place) = (self.parent_state(&dentry)?, place(&dentry, split(&record.path).1));
+        let Some(mut present) = dentry.present()? else { return Ok(self.nothing(record, above, place)) };
         let proc_path = dentry.proc_path();
         let pseudo = live::is_pseudo_filesystem(&proc_path)?;
         let user = &self.policy.user;
@@ -153,6 +172,7 @@ impl Inspector<'_> {
             at_other,
             same_content,
             parent: above,
+            place,
             immutable,
             mount,
             pseudo,
@@ -162,7 +182,7 @@ impl Inspector<'_> {
         })
     }
 
-    fn nothing(&self, record: &FileRecord, parent: ParentState) -> Inspection {
+    fn nothing(&self, record: &FileRecord, parent: ParentState, place: Option<Place>) -> Inspection {
         let is_absent = |side| state(record, side).present().is_none();
         Inspection {
             live: None,
@@ -171,6 +191,7 @@ impl Inspector<'_> {
             same_content: false,
             is_unreadable: false,
             parent,
+            place,
             immutable: false,
             mount: false,
             pseudo: false,
@@ -239,16 +260,16 @@ impl Inspector<'_> {
         like
     }
 
-    /// The missing directories above `path`, the topmost first.
-    fn missing(&self, path: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+    /// The missing directories above `path`, the topmost first, and the place of the path.
+    fn missing(&self, path: &[u8]) -> io::Result<(Vec<Vec<u8>>, Option<Place>)> {
         let mut missing = Vec::new();
         let mut at = path;
         loop {
             at = &at[..at.len() - split(at).1.len() - 1];
             missing.push(at.to_vec());
-            if let ParentLookup::Found(_) = self.root.find(at)? {
+            if let ParentLookup::Found(dentry) = self.root.find(at)? {
                 missing.reverse();
-                return Ok(missing);
+                return Ok((missing, place(&dentry, &path[at.len() - split(at).1.len()..])));
             }
         }
     }
@@ -275,6 +296,18 @@ impl Inspector<'_> {
         let sticky = (stat.st_mode & libc::S_ISVTX != 0).then_some(stat.st_uid);
         Ok(ParentState::Exists { access, sticky })
     }
+}
+
+/// The place that is `below` the parent directory of a dentry (statx(2); the mount since Linux 5.8).
+fn place(dentry: &Dentry, below: &[u8]) -> Option<Place> {
+    let asked = StatxFlags::INO | StatxFlags::MNT_ID;
+    let found = rustix::fs::statx(dentry.parent(), c"", AtFlags::EMPTY_PATH, asked).ok()?;
+    let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
+    StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID).then(|| Place {
+        mount: found.stx_mnt_id,
+        directory: (device, found.stx_ino),
+        below: below.to_vec(),
+    })
 }
 
 /// The content of the file that is there, which both recorded states are compared with.
@@ -320,6 +353,48 @@ fn obstacles(dentry: &Dentry) -> (bool, bool) {
     let has = |bit| statx.stx_attributes_mask.intersects(bit) && statx.stx_attributes.intersects(bit);
     use rustix::fs::StatxAttributes as Bit;
     (has(Bit::IMMUTABLE | Bit::APPEND), has(Bit::MOUNT_ROOT))
+}
+
+/// The records, with wanted states that have the attributes which somebody else has changed since of a file that is still
+/// the same and is to get other content.
+pub fn with_attributes_of_others<'a>(
+    mut files: Cow<'a, [FileRecord]>,
+    wanted: Side,
+    inspections: &HashMap<usize, io::Result<Inspection>>,
+) -> Cow<'a, [FileRecord]> {
+    for (index, inspection) in inspections {
+        let Ok(Inspection { live: Some(live), at_other: true, same_content: false, .. }) = inspection else {
+            continue;
+        };
+        let record = &files[*index];
+        let states = [wanted, opposite(wanted)].map(|side| state(record, side).present());
+        let [Some(to), Some(left)] = states else { continue };
+        let is_same = [to, left].iter().all(|at| at.identity() == live.identity());
+        // Of a state whose content is unknown the attributes may be, too.
+        if !is_same || content_id(record, opposite(wanted)).is_none() {
+            continue;
+        }
+        let is_set_id = to.mode & (libc::S_ISUID | libc::S_ISGID) != 0;
+        let mut changed = differing_attributes(left, live);
+        changed.retain(|attribute| match attribute {
+            Attribute::Owner => !is_set_id,
+            // A capability is one of the program that it was given to, and flags come last: a restore may have been
+            // interrupted before them.
+            Attribute::Xattr(name) => !name.starts_with(b"security."),
+            Attribute::InodeFlags => false,
+        });
+        if changed.is_empty() {
+            continue;
+        }
+        let mut new = to.clone();
+        take_over(&mut new, live, changed);
+        let record = &mut files.to_mut()[*index];
+        match wanted {
+            Side::Before => record.before = State::Present(Box::new(new)),
+            Side::After => record.after = State::Present(Box::new(new)),
+        }
+    }
+    files
 }
 
 /// Inspects the paths of the records `indices`; what the user owns and may not read is made readable for

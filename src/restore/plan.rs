@@ -11,7 +11,7 @@ use std::io;
 
 use super::flags::has_flags;
 use super::git;
-use super::inspect::Inspection;
+use super::inspect::{Inspection, Place};
 use super::node::{AttributeChanges, RestorePolicy, Shortfall};
 use super::root::parent;
 use super::targets::{HardLinks, is_in_git_directory, opposite, own_time};
@@ -125,6 +125,9 @@ pub enum Obstacle {
     /// Only its owner can change its attributes.
     #[error("it belongs to another user")]
     Foreign,
+    /// It has this path, too, in another mount, and was found in another state there.
+    #[error("it is {}, too, and was found in another state there: name one of the two paths", crate::snapshot::printable(.0))]
+    OtherPath(Vec<u8>),
 }
 
 /// Why a target is left as it is.
@@ -231,7 +234,7 @@ pub fn plan(input: &PlanInput) -> RestorePlan {
         input,
         plan: RestorePlan::default(),
         steps: BTreeMap::new(),
-        files: HashMap::new(),
+        places: HashMap::new(),
         shortfalls: Vec::new(),
     };
     for &index in input.targets {
@@ -252,12 +255,15 @@ pub fn plan(input: &PlanInput) -> RestorePlan {
     plan
 }
 
+/// A directory, by device and inode number, and a path below it.
+type Below<'a> = ((u64, u64), &'a [u8]);
+
 struct Planner<'a> {
     input: &'a PlanInput<'a>,
     plan: RestorePlan,
     steps: BTreeMap<usize, Action>,
-    /// The first target where each file with one name is, by the file's device and inode numbers.
-    files: HashMap<(u64, u64), usize>,
+    /// The target that decides what is at each place, and its mount.
+    places: HashMap<Below<'a>, (usize, u64)>,
     /// What the user can't give to the file that is at a target.
     shortfalls: Vec<(usize, Shortfall)>,
 }
@@ -321,14 +327,13 @@ impl<'a> Planner<'a> {
             self.plan.conflicts.push(index);
         }
         let action = match (self.wanted(index), &inspection.live) {
-            _ if inspection.is_accepted => None,
+            _ if inspection.is_accepted || self.is_decided(index, inspection) => None,
             (None, None) => None,
             (None, Some(_)) => Some(Action::Remove),
             (Some(wanted), live) => {
                 let kept = live.as_ref().filter(|live| is_kept(wanted, live, inspection));
                 match (kept, wanted.file_type) {
                     (Some(live), _) => self.attributes(index, wanted, live).map(Action::Attributes),
-                    (None, FileType::File) if self.is_decided_already(index, wanted, live.as_ref()) => None,
                     (None, FileType::File) => Some(self.file(index, wanted, inspection)),
                     (None, _) => return self.make_node(index, wanted),
                 }
@@ -339,13 +344,23 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Whether an earlier target is the same file and is to become the same: a file with one name has two paths if its
-    /// directory is mounted twice (mount(8), `--bind`). Notes the target, if it is the first.
-    fn is_decided_already(&mut self, index: usize, wanted: &Present, live: Option<&Present>) -> bool {
-        let Some(live) = live.filter(|live| live.nlink == 1) else { return false };
-        let first = *self.files.entry(live.identity()).or_insert(index);
-        let same = |other: &Present| Present { blob: wanted.blob.clone(), ..other.clone() } == *wanted;
-        first != index && self.wanted(first).is_some_and(same)
+    /// Whether another target decides what is at the same place, which has another path in another mount.
+    fn is_decided(&mut self, index: usize, inspection: &'a Inspection) -> bool {
+        let Some(Place { mount, directory, below }) = &inspection.place else { return false };
+        let (first, first_mount) = *self.places.entry((*directory, below)).or_insert((index, *mount));
+        let live = |inspection: &Inspection| inspection.live.as_ref().map(Present::identity);
+        let is_same = first_mount != *mount
+            && !inspection.mount
+            && self.inspect(first).is_some_and(|other| !other.mount && live(other) == live(inspection));
+        if !is_same {
+            return false;
+        }
+        let wanted = |index| Some(Present { blob: None, ..self.wanted(index)?.clone() });
+        if wanted(first) != wanted(index) {
+            // Which of the two is older is not recorded.
+            self.obstruct(index, Obstacle::OtherPath(self.path(first)));
+        }
+        true
     }
 
     /// Has a new directory, symlink, FIFO, socket or device made at a target, as far as the user may.

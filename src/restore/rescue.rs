@@ -181,19 +181,20 @@ fn keep_other_names(input: &PlanInput, steps: &[Step], kept: &mut BTreeMap<Vec<u
 
 fn kept_of(input: &PlanInput, step: &Step) -> Option<KeptPath> {
     // A parent directory that is made for something else was not inspected: it is missing.
-    let inspected = match input.inspections.get(&step.record) {
-        Some(inspection) => inspection.as_ref().ok()?.live.as_ref(),
-        None => None,
-    };
+    let inspected = |index| input.inspections.get(&index)?.as_ref().ok()?.live.as_ref();
+    if input.inspections.get(&step.record).is_some_and(Result::is_err) {
+        return None;
+    }
     let source = &input.files[step.record];
-    let before = match inspected {
+    let now = inspected(step.record);
+    let before = match now {
         Some(live) => State::Present(Box::new(live.clone())),
         None => State::Absent { tombstone: false },
     };
     let (after, operations) = match &step.action {
         Action::Remove => (State::Absent { tombstone: true }, Operation::Delete.into()),
         Action::Attributes(attributes) => {
-            let mut after = inspected.cloned()?;
+            let mut after = now.cloned()?;
             if let Some(permissions) = attributes.permissions {
                 after.mode = after.mode & libc::S_IFMT | permissions;
             }
@@ -216,11 +217,19 @@ fn kept_of(input: &PlanInput, step: &Step) -> Option<KeptPath> {
         }
         Action::File { .. } | Action::HardLink { .. } | Action::Return { .. } | Action::Node => {
             let wanted = state(source, input.wanted).present()?;
-            (State::Present(Box::new(promised(wanted, input.policy))), Operation::Write.into())
+            let mut after = promised(wanted, input.policy);
+            // The file keeps what somebody else has changed of it since.
+            if let Action::Return { from } = step.action
+                && let Some(live) = inspected(from)
+            {
+                (after.uid, after.gid) = (live.uid, live.gid);
+                after.xattrs.clone_from(&live.xattrs);
+            }
+            (State::Present(Box::new(after)), Operation::Write.into())
         }
     };
     let content = !matches!(step.action, Action::Attributes(_))
-        && inspected.is_some_and(|live| live.file_type == FileType::File);
+        && now.is_some_and(|live| live.file_type == FileType::File);
     let mut record = FileRecord {
         is_git_state: source.is_git_state,
         ..FileRecord::new(&source.path, before, after, operations)

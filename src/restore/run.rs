@@ -18,7 +18,7 @@ use super::error::{Error, failed};
 use super::git;
 use super::git::locks::GitLocks;
 use super::git::meaning::{Comparison, Refinement, refined};
-use super::inspect::{Inspection, inspect};
+use super::inspect::{Inspection, inspect, with_attributes_of_others};
 use super::interrupted::{InterruptedRestores, directories_of, in_the_way};
 use super::journal::Journal;
 use super::known_links;
@@ -110,7 +110,11 @@ pub fn run(
         BTreeMap::new()
     };
     refinement.add(&merged);
-    let mut files = refined(records, request.wanted, &inspections, &refinement);
+    let refined = |inspections: &_, refinement: &_| {
+        let files = refined(records, request.wanted, inspections, refinement);
+        with_attributes_of_others(files, request.wanted, inspections)
+    };
+    let mut files = refined(&inspections, &refinement);
     let since = Since::new(&root);
     let common =
         CommonInput { request, known_conflicts: &known_conflicts, hard_links, begun: &begun, since: &since };
@@ -127,7 +131,7 @@ pub fn run(
             refinement = refine(&locks, &mut inspections);
             refinement.add(&merged);
             refinement.hard_conflicts.extend(taken);
-            files = refined(records, request.wanted, &inspections, &refinement);
+            files = refined(&inspections, &refinement);
             decision = decide(&common, &files, &inspections, &refinement, targets.clone());
         }
     }
@@ -175,8 +179,10 @@ pub fn run(
     let mut kept = to_be_kept(&input, &plan, &directories, &times, &interrupted, &root, &mut access);
     git::keep_promised(&input, &plan, &contents, &mut kept);
     for (path, one) in &outcome.merged {
-        // For a merge of what is redone.
-        kept.get_mut(path).into_iter().for_each(|kept| kept.promised = Some(one.content.clone()));
+        // For a merge of what is redone. What gets no more than a mode has its content already.
+        if let Some(kept) = kept.get_mut(path).filter(|kept| kept.content) {
+            kept.promised = Some(one.content.clone());
+        }
     }
     let has_rescue = !kept.is_empty() || leaves_mark && interrupted.own.is_empty();
     if has_rescue {

@@ -1,10 +1,11 @@
 //! Names, modes and places that resist, and attributes beyond the mode.
 
 use std::fs;
-use std::os::unix::fs::{chown, symlink};
+use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
+use super::commands::record_keeping;
 use crate::support::*;
 
 #[test]
@@ -83,24 +84,84 @@ fn xattrs_and_access_control_lists_are_restored() {
 }
 
 #[test]
-fn xattrs_changed_since_stay() {
-    let place = Place::new();
-    place.write("file", "x");
-    if set_xattr(place.at("file"), "user.mark", b"one").is_err() {
-        return println!("skipped: the filesystem has no extended attributes");
+fn attributes_changed_since_stay() {
+    type Change = fn(&Place);
+    let changes: [(&str, Change); 3] = [
+        ("file", |place| {
+            set_xattr(place.at("file"), "user.mark", b"two").unwrap();
+            chmod(place.at("file"), 0o600);
+        }),
+        ("file", |place| place.write("file", "y")),
+        ("renamed", |place| fs::rename(place.at("file"), place.at("renamed")).unwrap()),
+    ];
+    for (number, (left, change)) in changes.into_iter().enumerate() {
+        let place = Place::new();
+        place.write("file", "x");
+        place.hard_link("file", "../link");
+        let inode = || fs::metadata(place.base().join("link")).unwrap().ino();
+        if set_xattr(place.at("file"), "user.mark", b"one").is_err() {
+            return println!("skipped: the filesystem has no extended attributes");
+        }
+        let states = States::of(&place, || change(&place));
+        set_xattr(place.at(left), "user.mark", b"mine").unwrap();
+        set_xattr(place.at(left), "user.other", b"mine").unwrap();
+        if is_root() {
+            chown(place.at(left), Some(1234), Some(4321)).unwrap();
+        }
+        let expect = |name: &str, state: &Tree| {
+            let path = place.at(name).into_os_string().into_encoded_bytes();
+            let (now, then) = (&scan(&place.work)[&path], &state[&path]);
+            assert_eq!((now.present.mode, &now.content), (then.present.mode, &then.content), "{number}");
+            for name in ["user.mark", "user.other"] {
+                assert_eq!(now.present.xattrs.get(name.as_bytes()).unwrap(), b"mine", "{number}: {name}");
+            }
+            let owner = if is_root() { (1234, 4321) } else { (then.present.uid, then.present.gid) };
+            assert_eq!((now.present.uid, now.present.gid), owner, "{number}");
+            assert_eq!(now.present.ino, inode(), "{number}");
+        };
+        place.verb("restore", &["--before"]).expect(0);
+        expect("file", &states.before);
+        place.verb_on("restore", &place.rescue(1), &["--before"]).expect(0);
+        expect(left, &states.after);
     }
-    let states = States::of(&place, || {
-        set_xattr(place.at("file"), "user.mark", b"two").unwrap();
-        chmod(place.at("file"), 0o600);
-    });
-    set_xattr(place.at("file"), "user.mark", b"mine").unwrap();
-    set_xattr(place.at("file"), "user.other", b"mine").unwrap();
-    place.verb("restore", &["--before"]).expect(0);
-    let path = place.at("file").into_os_string().into_encoded_bytes();
-    let now = &scan(&place.work)[&path].present;
-    assert_eq!(now.mode, states.before[&path].present.mode);
-    assert_eq!(now.xattrs[b"user.mark".as_slice()], b"mine");
-    assert_eq!(now.xattrs[b"user.other".as_slice()], b"mine");
+}
+
+#[test]
+fn attributes_of_another_file_do_not_come_with_its_path() {
+    if !needs_root("to change owners") {
+        return;
+    }
+    for change in [
+        "echo new > n; mv n file",
+        "mv other t; ln -f t file; mv t other",
+        "mv file t; mv other file; mv t other",
+        "mv file file.1; echo new > file",
+    ] {
+        let place = Place::new();
+        for name in ["file", "other"] {
+            place.write(name, name);
+            fs::hard_link(place.at(name), place.base().join(name)).unwrap();
+        }
+        chmod(place.at("file"), 0o4755);
+        let inode = || fs::metadata(place.at("file")).unwrap().ino();
+        let before = (describe_recorded(&scan(&place.work)), inode());
+        record_keeping(&place, "undo", change);
+        if set_xattr(place.at("file"), "user.mark", b"mine").is_err() {
+            return println!("skipped: the filesystem has no extended attributes");
+        }
+        chown(place.at("file"), Some(1234), Some(4321)).unwrap();
+        place.verb("restore", &["--before"]).expect(0);
+        let mut now = scan(&place.work);
+        if change.contains("other") {
+            // That is where the file is.
+            let other = now.get_mut(place.at("other").as_os_str().as_encoded_bytes()).unwrap();
+            assert_eq!((other.present.uid, other.present.xattrs.len()), (1234, 1), "{change}");
+            (other.present.uid, other.present.gid) = (0, 0);
+            other.present.xattrs.clear();
+        }
+        assert_same(&describe_recorded(&now), &before.0, change);
+        assert!(!change.contains("file.1") || inode() == before.1, "{change}");
+    }
 }
 
 #[test]

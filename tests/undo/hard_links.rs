@@ -68,19 +68,69 @@ fn mount_point_is_written_in_place() {
 }
 
 #[test]
-fn file_in_a_directory_that_is_mounted_twice_is_put_back_once() {
+fn what_is_in_a_directory_that_is_mounted_twice_is_put_back_once() {
+    if !can_mount() {
+        return;
+    }
+    for (command, done) in [
+        ("echo new >a/f; echo newer >>b/f", "replace"),
+        ("echo new >b/f; echo newer >>a/f", "replace"),
+        ("rm b/f; cat a/d/f", "create"),
+        ("cat b/d/f; rm -r a/d", "create"),
+        ("stat b/d; rm -r a/d", "create"),
+    ] {
+        let place = Place::new();
+        fs::create_dir(place.at("b")).unwrap();
+        place.write("a/f", "old");
+        place.write("a/d/f", "old");
+        let before = scan(&place.work);
+        let script = format!(
+            r#"set -e; cd "$1/work"; mount --bind a b
+            "$2" --quiet --snapshot-dir "$1/out" sh -c '{command}' >&2; "$2" restore "$1/out" --before"#
+        );
+        let run = place.run_unshared(&script).expect(0);
+        assert!(run.stdout.starts_with(done), "{command}: {}", run.stdout);
+        let [now, before] = [&scan(&place.work), &before].map(describe_recorded);
+        assert_same(&now, &before, command);
+    }
+}
+
+#[test]
+fn place_of_two_paths_that_were_found_in_two_states_is_left() {
+    if !can_mount() {
+        return;
+    }
+    for command in [
+        "echo made >a/g; echo more >>b/g",
+        "rm a/f; echo new >b/f",
+        "rm b/f; echo new >a/f",
+        "mv a/f a/g; cat b/g >b/f",
+    ] {
+        let place = Place::new();
+        fs::create_dir(place.at("b")).unwrap();
+        place.write("a/f", "old");
+        let script = format!(
+            r#"set -e; cd "$1/work"; mount --bind a b
+            "$2" --quiet --snapshot-dir "$1/out" sh -c '{command}' >&2; cat a/*; "$2" restore "$1/out" --before || cat a/*"#
+        );
+        let run = place.run_unshared(&script).expect(0);
+        let (left, now) = run.stdout.split_at(run.stdout.len() / 2);
+        assert!(left == now && run.stderr.contains("was found in another state there"), "{command}: {run:?}");
+    }
+}
+
+#[test]
+fn files_that_one_of_two_mounts_covers_are_two() {
     if !can_mount() {
         return;
     }
     let place = Place::new();
-    fs::create_dir(place.at("a")).unwrap();
     fs::create_dir(place.at("b")).unwrap();
-    place.write("a/f", "old");
-    let script = r#"set -e; cd "$1/work"; mount --bind a b
-        "$2" --quiet --snapshot-dir "$1/out" sh -c 'echo new >a/f; echo newer >>b/f'; "$2" restore "$1/out" --before"#;
-    let run = place.run_unshared(script).expect(0);
-    assert!(run.stdout.starts_with("replace "), "{}", run.stdout);
-    assert_eq!(fs::read_to_string(place.at("a/f")).unwrap(), "old");
+    place.write("a/f", "under");
+    place.write("cover", "over");
+    let script = r#"set -e; cd "$1/work"; mount --bind a b; mount --bind cover a/f
+        "$2" --quiet --snapshot-dir "$1/out" sh -c 'echo x >a/f; echo y >b/f'; "$2" restore "$1/out" --before >&2; cat a/f b/f"#;
+    assert_eq!(place.run_unshared(script).expect(0).stdout, "overunder");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::os::unix::process::ExitStatusExt as _;
 
 use agent_snapshot::restore::merge::{Merged, merge};
 use nix::sys::signal::{Signal, kill};
@@ -134,6 +135,29 @@ fn later_edit_is_kept_and_the_change_of_the_command_is_undone() {
         place.verb("restore", &["--merge"]).expect(0);
         assert_eq!(read(&place, "text"), edited.replace('6', "six"));
     }
+}
+
+#[test]
+fn merge_that_was_killed_before_the_mode_is_completed() {
+    if !has("strace") {
+        return;
+    }
+    let place = Place::new();
+    place.write("text", "old\n");
+    place.record("chmod 600 text");
+    place.write("text", "edited\n");
+    let mut strace = place.program("strace");
+    strace.args(["-f", "-o", "/dev/null", "-e", "trace=fchmodat"]);
+    strace.args(["-e", "inject=fchmodat:signal=KILL:when=1", BINARY]);
+    let killed = strace.args(["restore", "--before", "--merge"]).arg(&place.out).output().unwrap();
+    assert_eq!(killed.status.signal(), Some(libc::SIGKILL), "{killed:?}");
+    place.verb("restore", &["--before", "--merge"]).expect(0);
+    let mode = || fs::metadata(place.at("text")).unwrap().mode() & 0o777;
+    assert_eq!((mode(), read(&place, "text").as_str()), (0o644, "edited\n"));
+    // The way back is that of the mode, too.
+    place.write("text", "edited again\n");
+    place.verb_on("restore", &place.rescue(1), &["--before"]).expect(0);
+    assert_eq!((mode(), read(&place, "text").as_str()), (0o600, "edited again\n"));
 }
 
 #[test]

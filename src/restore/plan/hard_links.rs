@@ -186,16 +186,15 @@ impl Planner<'_> {
             else {
                 continue;
             };
-            let Some(live) = self.inspect(from).and_then(|inspection| inspection.live.as_ref()) else {
-                continue;
-            };
+            // What somebody else has changed of it since stays.
+            let Some(left) = self.other(from) else { continue };
             let found = content(from, opposite(self.input.wanted));
             // What takes its other name comes after it, and may come before the directory that it is to be in.
             let comes_first = self.steps.get(&from) == Some(&Action::Remove)
                 || self.inspect(*index).is_some_and(|at| matches!(at.parent, ParentState::Exists { .. }));
             let is_same = found.is_some()
                 && content(*index, self.input.wanted) == found
-                && attributes(live) == attributes(wanted)
+                && attributes(left) == attributes(wanted)
                 && self.input.policy.permissions(wanted) == wanted.mode & 0o7777
                 && !self.input.replaced.contains_key(index);
             if comes_first && is_same {
