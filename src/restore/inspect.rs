@@ -378,16 +378,25 @@ pub fn with_attributes_of_others<'a>(
         let mut changed = differing_attributes(left, live);
         changed.retain(|attribute| match attribute {
             Attribute::Owner => !is_set_id,
-            // A capability is one of the program that it was given to, and flags come last: a restore may have been
-            // interrupted before them.
-            Attribute::Xattr(name) => !name.starts_with(b"security."),
+            // A capability is one of the program that it was given to, and a list to which the command has added somebody
+            // goes back whole.
+            Attribute::Xattr(name) if name.starts_with(b"user.") => true,
+            Attribute::Xattr(name) => {
+                !name.starts_with(b"security.") && to.xattrs.get(*name) == left.xattrs.get(*name)
+            }
+            // These come last: a restore may have been interrupted before them.
             Attribute::InodeFlags => false,
         });
         if changed.is_empty() {
             continue;
         }
+        let changes_owner = changed.remove(&Attribute::Owner);
         let mut new = to.clone();
         take_over(&mut new, live, changed);
+        if changes_owner {
+            new.uid = if live.uid == left.uid { to.uid } else { live.uid };
+            new.gid = if live.gid == left.gid { to.gid } else { live.gid };
+        }
         let record = &mut files.to_mut()[*index];
         match wanted {
             Side::Before => record.before = State::Present(Box::new(new)),

@@ -127,6 +127,38 @@ fn attributes_changed_since_stay() {
 }
 
 #[test]
+fn what_the_command_gave_goes_although_somebody_has_given_more() {
+    if !needs_root("to change owners") {
+        return;
+    }
+    let place = Place::new();
+    let nobody = u32::MAX;
+    let list = |users: &[u32]| {
+        let users = users.iter().map(|user| (2, 4, *user));
+        let tags: Vec<_> =
+            [(1, 6, nobody)].into_iter().chain(users).chain([(4, 4, nobody), (0x10, 4, nobody)]).collect();
+        access_list(&[tags, vec![(0x20, 4, nobody)]].concat())
+    };
+    let acl = "system.posix_acl_access";
+    place.write("file", "x");
+    if set_xattr(place.at("file"), acl, &list(&[1])).is_err() {
+        return println!("skipped: the filesystem has no access control lists");
+    }
+    let states = States::of(&place, || {
+        place.write("file", "y");
+        chown(place.at("file"), Some(1234), None).unwrap();
+        set_xattr(place.at("file"), acl, &list(&[1, 2])).unwrap();
+    });
+    chown(place.at("file"), None, Some(4321)).unwrap();
+    set_xattr(place.at("file"), acl, &list(&[1, 2, 3])).unwrap();
+    place.verb("restore", &["--before"]).expect(0);
+    let path = place.at("file").into_os_string().into_encoded_bytes();
+    let (now, before) = (&scan(&place.work)[&path], &states.before[&path]);
+    assert_eq!((now.present.uid, now.present.gid), (0, 4321));
+    assert_eq!((&now.present.xattrs, &now.content), (&before.present.xattrs, &before.content));
+}
+
+#[test]
 fn attributes_of_another_file_do_not_come_with_its_path() {
     if !needs_root("to change owners") {
         return;

@@ -167,9 +167,8 @@ impl Planner<'_> {
             leaves.then_some((LinkedFile::of_any(at)?, *index))
         };
         let mut leaving: HashMap<LinkedFile, usize> = self.steps.iter().filter_map(leaves).collect();
-        let attributes = |at: &Present| {
-            (at.uid, at.gid, self.input.policy.permissions(at), at.xattrs.clone(), at.inode_flags.clone())
-        };
+        let attributes =
+            |at: &Present| (at.uid, at.gid, self.input.policy.permissions(at), at.xattrs.clone());
         let content = |index: usize, side| {
             let at = state(self.record(index), side).present()?;
             let id = content_id(self.record(index), side);
@@ -186,8 +185,14 @@ impl Planner<'_> {
             else {
                 continue;
             };
-            // What somebody else has changed of it since stays.
-            let Some(left) = self.other(from) else { continue };
+            let (Some(left), Some(live)) =
+                (self.other(from), self.inspect(from).and_then(|inspection| inspection.live.as_ref()))
+            else {
+                continue;
+            };
+            // An owner or extended attribute that somebody else has changed since stays. A file of somebody else's may get no
+            // other link (proc_sys_fs(5), protected_hardlinks).
+            let may_link = self.input.policy.user.is_root() || live.uid == left.uid;
             let found = content(from, opposite(self.input.wanted));
             // What takes its other name comes after it, and may come before the directory that it is to be in.
             let comes_first = self.steps.get(&from) == Some(&Action::Remove)
@@ -195,6 +200,8 @@ impl Planner<'_> {
             let is_same = found.is_some()
                 && content(*index, self.input.wanted) == found
                 && attributes(left) == attributes(wanted)
+                && live.inode_flags == wanted.inode_flags
+                && may_link
                 && self.input.policy.permissions(wanted) == wanted.mode & 0o7777
                 && !self.input.replaced.contains_key(index);
             if comes_first && is_same {
