@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, StatxFlags, makedev, statx};
 use rustix::io::Errno;
 
 /// What the kernel's clock may stand still between two changes of a file (CONFIG_HZ=100), twice.
@@ -21,6 +21,40 @@ pub const CLOCK_STEP: i64 = 20_000_000;
 
 /// The same where a filesystem keeps whole seconds, or as FAT does, every other one.
 pub const COARSE_STEP: i64 = 2_000_000_000;
+
+/// An object, and the mount that it was reached by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ObjectId {
+    /// The mount.
+    pub mount: u64,
+    /// The device and the inode number.
+    pub inode: (u64, u64),
+}
+
+impl ObjectId {
+    /// What is at a path, or what a magic link stands for.
+    pub fn of(path: &[u8]) -> Option<ObjectId> {
+        ObjectId::at(CWD, path)
+    }
+
+    /// The same from a directory (statx(2), Linux 5.8).
+    pub fn at(directory: BorrowedFd<'_>, path: &[u8]) -> Option<ObjectId> {
+        ObjectId::found(directory, path, AtFlags::empty())
+    }
+
+    /// What has a name, if that is a symlink, too.
+    pub fn named(path: &[u8]) -> Option<ObjectId> {
+        ObjectId::found(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
+    }
+
+    fn found(directory: BorrowedFd<'_>, path: &[u8], flags: AtFlags) -> Option<ObjectId> {
+        let flags = flags | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+        let found = statx(directory, path, flags, StatxFlags::INO | StatxFlags::MNT_ID).ok()?;
+        let has_mount = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID);
+        let device = makedev(found.stx_dev_major, found.stx_dev_minor);
+        has_mount.then_some(ObjectId { mount: found.stx_mnt_id, inode: (device, found.stx_ino) })
+    }
+}
 
 /// The most bytes of one write(2) by [`InPieces`].
 const PIECE: usize = 256 << 10;

@@ -20,7 +20,6 @@ mod table;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Seek};
-use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -573,40 +572,6 @@ impl View {
 /// The number of a process's mount namespace.
 fn namespace(process: &str) -> Option<NamespaceId> {
     Some(std::fs::metadata(format!("/proc/{process}/ns/mnt")).ok()?.ino())
-}
-
-/// An object, and the mount that it was reached by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ObjectId {
-    /// The mount.
-    pub mount: MountId,
-    /// The device and the inode number.
-    pub inode: (u64, u64),
-}
-
-impl ObjectId {
-    /// What is at a path, or what a magic link stands for.
-    pub fn of(path: &[u8]) -> Option<ObjectId> {
-        ObjectId::at(CWD, path)
-    }
-
-    /// The same from a directory (statx(2), Linux 5.8).
-    pub fn at(directory: BorrowedFd<'_>, path: &[u8]) -> Option<ObjectId> {
-        ObjectId::found(directory, path, AtFlags::empty())
-    }
-
-    /// What has a name, if that is a symlink, too.
-    pub fn named(path: &[u8]) -> Option<ObjectId> {
-        ObjectId::found(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
-    }
-
-    fn found(directory: BorrowedFd<'_>, path: &[u8], flags: AtFlags) -> Option<ObjectId> {
-        let flags = flags | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
-        let found = rustix::fs::statx(directory, path, flags, StatxFlags::INO | StatxFlags::MNT_ID).ok()?;
-        let has_mount = StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID);
-        let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
-        has_mount.then_some(ObjectId { mount: found.stx_mnt_id, inode: (device, found.stx_ino) })
-    }
 }
 
 /// Whether a call of this name makes a mount that only a descriptor names.

@@ -15,12 +15,12 @@ use std::os::fd::AsRawFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::fs::{self, FileStat, parent_of};
+use crate::fs::{self, FileStat, ObjectId, parent_of};
 use crate::trace::memory::PATH_MAX;
 use crate::trace::proc_status::ProcStatus;
 use crate::trace::sys::Tid;
 
-use super::mounts::{Layers, Mounts, ObjectId, Place, PrivateId, View};
+use super::mounts::{Layers, Mounts, Place, PrivateId, View};
 use known::KnownDirectories;
 
 /// The kernel's limit of symlinks in one path (path_resolution(7)).

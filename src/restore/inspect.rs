@@ -17,6 +17,7 @@ use super::parallel::{self, Tick};
 use super::request::{RestoreProgress, RestoreRequest};
 use super::root::{Dentry, ParentLookup, Root, split};
 use super::targets::{HardLinks, opposite, same_file};
+use crate::fs::ObjectId;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::{
     self, Attribute, ContentId, Entries, Fingerprint, content_id, content_is_untouched, differing_attributes,
@@ -66,10 +67,8 @@ impl Inspection {
 /// each place below it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// The mount that the directory was found in.
-    pub mount: u64,
-    /// Device and inode number of the directory.
-    pub directory: (u64, u64),
+    /// The directory, and the mount that it was found in.
+    pub directory: ObjectId,
     /// The path from there.
     pub below: Vec<u8>,
 }
@@ -298,16 +297,9 @@ impl Inspector<'_> {
     }
 }
 
-/// The place that is `below` the parent directory of a dentry (statx(2); the mount since Linux 5.8).
+/// The place that is `below` the parent directory of a dentry.
 fn place(dentry: &Dentry, below: &[u8]) -> Option<Place> {
-    let asked = StatxFlags::INO | StatxFlags::MNT_ID;
-    let found = rustix::fs::statx(dentry.parent(), c"", AtFlags::EMPTY_PATH, asked).ok()?;
-    let device = rustix::fs::makedev(found.stx_dev_major, found.stx_dev_minor);
-    StatxFlags::from_bits_retain(found.stx_mask).contains(StatxFlags::MNT_ID).then(|| Place {
-        mount: found.stx_mnt_id,
-        directory: (device, found.stx_ino),
-        below: below.to_vec(),
-    })
+    ObjectId::of(dentry.parent_path().as_bytes()).map(|directory| Place { directory, below: below.to_vec() })
 }
 
 /// The content of the file that is there, which both recorded states are compared with.
@@ -355,8 +347,8 @@ fn obstacles(dentry: &Dentry) -> (bool, bool) {
     (has(Bit::IMMUTABLE | Bit::APPEND), has(Bit::MOUNT_ROOT))
 }
 
-/// The records, with wanted states that have the attributes which somebody else has changed since of a file that is still
-/// the same and is to get other content.
+/// The records, where a file that is to get other content keeps the owner and the extended attributes that somebody else has
+/// changed since, if it is still the same inode.
 pub fn with_attributes_of_others<'a>(
     mut files: Cow<'a, [FileRecord]>,
     wanted: Side,
@@ -374,28 +366,26 @@ pub fn with_attributes_of_others<'a>(
         if !is_same || content_id(record, opposite(wanted)).is_none() {
             continue;
         }
-        let is_set_id = to.mode & (libc::S_ISUID | libc::S_ISGID) != 0;
         let mut changed = differing_attributes(left, live);
+        let mut new = to.clone();
+        // A set-ID program does not become another user's.
+        if changed.remove(&Attribute::Owner) && to.mode & (libc::S_ISUID | libc::S_ISGID) == 0 {
+            new.uid = if live.uid == left.uid { to.uid } else { live.uid };
+            new.gid = if live.gid == left.gid { to.gid } else { live.gid };
+        }
         changed.retain(|attribute| match attribute {
-            Attribute::Owner => !is_set_id,
-            // A capability is one of the program that it was given to, and a list to which the command has added somebody
-            // goes back whole.
             Attribute::Xattr(name) if name.starts_with(b"user.") => true,
+            // A capability was given to the bytes that are there now. An access control list that the command changed
+            // goes back whole.
             Attribute::Xattr(name) => {
                 !name.starts_with(b"security.") && to.xattrs.get(*name) == left.xattrs.get(*name)
             }
-            // These come last: a restore may have been interrupted before them.
-            Attribute::InodeFlags => false,
+            // Flags are set last: the restore that put them back may have been interrupted before that.
+            Attribute::Owner | Attribute::InodeFlags => false,
         });
-        if changed.is_empty() {
-            continue;
-        }
-        let changes_owner = changed.remove(&Attribute::Owner);
-        let mut new = to.clone();
         take_over(&mut new, live, changed);
-        if changes_owner {
-            new.uid = if live.uid == left.uid { to.uid } else { live.uid };
-            new.gid = if live.gid == left.gid { to.gid } else { live.gid };
+        if new == *to {
+            continue;
         }
         let record = &mut files.to_mut()[*index];
         match wanted {

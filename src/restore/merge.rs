@@ -138,13 +138,10 @@ impl Merger<'_> {
             }
         };
         // What the rescue of an interrupted run promises was merged by that.
-        let promised = || {
-            let digest = Some(Digest::of(&now));
-            let mut of_own = self.own.iter().filter_map(|rescue| rescue.find(&record.path)?.after.present());
-            of_own.find(|after| after.digest == digest)
-        };
+        let digest = Some(Digest::of(&now));
+        let mut of_own = self.own.iter().filter_map(|rescue| rescue.find(&record.path)?.after.present());
         let conflicts = marked_conflicts(&now);
-        if let Some(promised) = promised() {
+        if let Some(promised) = of_own.find(|after| after.digest == digest) {
             if (promised.mode ^ live.mode) & 0o7777 == 0 {
                 inspection.accept();
                 return Ok((conflicts > 0).then_some(Merged { content: now, conflicts }));

@@ -125,8 +125,8 @@ pub enum Obstacle {
     /// Only its owner can change its attributes.
     #[error("it belongs to another user")]
     Foreign,
-    /// It has this path, too, in another mount, and was found in another state there.
-    #[error("it is {}, too, and was found in another state there: name one of the two paths", crate::snapshot::printable(.0))]
+    /// Another mount shows it at this path, too, and it was found in another state there.
+    #[error("a bind mount shows it at {}, too, and it was found in another state there: name one of the two paths", crate::snapshot::printable(.0))]
     OtherPath(Vec<u8>),
 }
 
@@ -344,12 +344,12 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Whether another target decides what is at the same place, which has another path in another mount.
+    /// Whether another target, in another mount, has the same place and so decides what is there.
     fn is_decided(&mut self, index: usize, inspection: &'a Inspection) -> bool {
-        let Some(Place { mount, directory, below }) = &inspection.place else { return false };
-        let (first, first_mount) = *self.places.entry((*directory, below)).or_insert((index, *mount));
+        let Some(Place { directory, below }) = &inspection.place else { return false };
+        let (first, mount) = *self.places.entry((directory.inode, below)).or_insert((index, directory.mount));
         let live = |inspection: &Inspection| inspection.live.as_ref().map(Present::identity);
-        let is_same = first_mount != *mount
+        let is_same = mount != directory.mount
             && !inspection.mount
             && self.inspect(first).is_some_and(|other| !other.mount && live(other) == live(inspection));
         if !is_same {

@@ -110,11 +110,11 @@ pub fn run(
         BTreeMap::new()
     };
     refinement.add(&merged);
-    let refined = |inspections: &_, refinement: &_| {
+    let to_put_back = |inspections: &_, refinement: &_| {
         let files = refined(records, request.wanted, inspections, refinement);
         with_attributes_of_others(files, request.wanted, inspections)
     };
-    let mut files = refined(&inspections, &refinement);
+    let mut files = to_put_back(&inspections, &refinement);
     let since = Since::new(&root);
     let common =
         CommonInput { request, known_conflicts: &known_conflicts, hard_links, begun: &begun, since: &since };
@@ -131,7 +131,7 @@ pub fn run(
             refinement = refine(&locks, &mut inspections);
             refinement.add(&merged);
             refinement.hard_conflicts.extend(taken);
-            files = refined(&inspections, &refinement);
+            files = to_put_back(&inspections, &refinement);
             decision = decide(&common, &files, &inspections, &refinement, targets.clone());
         }
     }

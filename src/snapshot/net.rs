@@ -367,7 +367,7 @@ impl Link {
             }
             _ => {}
         }
-        // Of bytes that it left alone a recording may have no more than the digest.
+        // A recording may have only the digest of bytes that it left alone, and a later one the bytes.
         if let (State::Present(before), Some(found)) = (&mut record.before, later.before.present())
             && (before.blob.is_none() && found.blob.is_some())
             && (before.digest.is_some() && before.digest == found.digest)

@@ -402,8 +402,8 @@ impl<'a> Examiner<'a> {
         })
     }
 
-    /// Whether Git has set the time of an object or pack, and nothing else: it does so where it would write an object that
-    /// it has already. A pack may be long, and this is no change of its state.
+    /// Whether Git has set the time of an object or pack, and nothing else, as it does instead of writing an object that it
+    /// has already. The file, which may be a large pack, is not read then.
     fn is_freshened(&self, name: NameId, now: Stat, attributes: &Attributes) -> bool {
         let ledger = &self.recording.ledger;
         let known = ledger.names.get(name);
@@ -417,7 +417,7 @@ impl<'a> Examiner<'a> {
             let had = inode.extra.as_deref().map(|extra| &extra.attributes);
             inode.has_bytes_of_before(&now)
                 && Stat { mtime, mtime_nsec, ..now } == inode.before
-                && *attributes == had.cloned().unwrap_or_default()
+                && attributes == had.unwrap_or(&Attributes::default())
                 && is_object()
         })
     }

@@ -28,7 +28,8 @@ pub enum Content {
     Pinned,
     /// They were only read, and are stored.
     Read(Ticket),
-    /// They were only read, and are longer than `--max-read-bytes`, or are as before: their digest is kept.
+    /// They were only read, or left alone by calls that changed attributes, and are too long to be stored: their digest is
+    /// kept.
     Digested(Ticket),
     /// The tree may destroy them: stored up to `--max-blob-bytes`.
     Kept(Ticket),

@@ -483,8 +483,8 @@ impl Protector<'_> {
         }
     }
 
-    /// The same where no more than attributes has changed. To undo that takes a digest: `--keep undo` stores no bytes of a
-    /// large file.
+    /// The same for a file of which only attributes have changed. An undo of that needs no more than a digest: `--keep undo`
+    /// stores the bytes up to the size of those after a change, whether Git ignores the file or not.
     pub fn read_unchanged(&mut self, id: InodeId, path: &[u8], now: &FileStat) {
         let Some(captured) = self.capture_in_place(id, path, now) else { return };
         if self.byte_store.keeps_after(&captured, None) {

@@ -9,8 +9,8 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::fs::FileStat;
-use crate::observe::mounts::{Mounts, ObjectId, View};
+use crate::fs::{FileStat, ObjectId};
+use crate::observe::mounts::{Mounts, View};
 use crate::observe::resolve::{self, PrivatePlace, Resolved, Resolver, Unresolved, Viewpoint};
 use crate::trace::observer::Caller;
 use crate::trace::sys::Tid;
