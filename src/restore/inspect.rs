@@ -368,12 +368,9 @@ pub fn with_attributes_of_others<'a>(
         }
         let mut changed = differing_attributes(left, live);
         let mut new = to.clone();
-        // A set-ID program does not become another user's.
-        if changed.remove(&Attribute::Owner) && to.mode & (libc::S_ISUID | libc::S_ISGID) == 0 {
-            new.uid = if live.uid == left.uid { to.uid } else { live.uid };
-            new.gid = if live.gid == left.gid { to.gid } else { live.gid };
-        }
         changed.retain(|attribute| match attribute {
+            // A set-ID program does not become another user's.
+            Attribute::Owner | Attribute::Group => to.mode & (libc::S_ISUID | libc::S_ISGID) == 0,
             Attribute::Xattr(name) if name.starts_with(b"user.") => true,
             // A capability was given to the bytes that are there now. An access control list that the command changed
             // goes back whole.
@@ -381,7 +378,7 @@ pub fn with_attributes_of_others<'a>(
                 !name.starts_with(b"security.") && to.xattrs.get(*name) == left.xattrs.get(*name)
             }
             // Flags are set last: the restore that put them back may have been interrupted before that.
-            Attribute::Owner | Attribute::InodeFlags => false,
+            Attribute::InodeFlags => false,
         });
         take_over(&mut new, live, changed);
         if new == *to {

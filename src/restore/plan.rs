@@ -420,7 +420,7 @@ impl<'a> Planner<'a> {
 
     /// The attributes that the existing file lacks; none if it has them all. Notes those that the user can't give to it.
     ///
-    /// Permission bits are part of the state. Any other attribute is put back only if it is as in the
+    /// Permission bits are part of the state. Any other attribute, owner and group each, is put back only if it is as in the
     /// other state: if it is not, someone else has changed it since, and not the command.
     fn attributes(&mut self, index: usize, wanted: &Present, live: &Present) -> Option<AttributeChanges> {
         let record = self.record(index);
@@ -435,11 +435,15 @@ impl<'a> Planner<'a> {
         if wanted.file_type != FileType::Symlink && live.mode & 0o7777 != permissions {
             changes.permissions = Some(permissions);
         }
-        let owner = (wanted.uid, wanted.gid);
-        if policy.ownership
-            && (live.uid, live.gid) != owner
-            && ours(&|at| (at.uid, at.gid) == (live.uid, live.gid))
-        {
+        let [is_our_owner, is_our_group] = [ours(&|at| at.uid == live.uid), ours(&|at| at.gid == live.gid)];
+        // A set-ID program gets both or none.
+        let is_split = wanted.mode & (libc::S_ISUID | libc::S_ISGID) == 0;
+        let is_put_back = |is_ours: bool| is_ours && (is_split || is_our_owner && is_our_group);
+        let owner = (
+            if is_put_back(is_our_owner) { wanted.uid } else { live.uid },
+            if is_put_back(is_our_group) { wanted.gid } else { live.gid },
+        );
+        if policy.ownership && (live.uid, live.gid) != owner {
             if self.may_give(live, owner) {
                 changes.owner = Some(owner);
                 // chown(2) clears set-ID bits.

@@ -265,8 +265,10 @@ pub fn has_two_fingerprints(record: &FileRecord) -> bool {
 /// An attribute that is no part of a fingerprint, and that a restore gives back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Attribute<'a> {
-    /// Owner and group.
+    /// The owner.
     Owner,
+    /// The group.
+    Group,
     /// The inode flags.
     InodeFlags,
     /// The extended attribute of this name.
@@ -278,8 +280,11 @@ pub fn differing_attributes<'a>(one: &'a Present, other: &'a Present) -> BTreeSe
     let names = one.xattrs.keys().chain(other.xattrs.keys());
     let differing = names.filter(|name| one.xattrs.get(*name) != other.xattrs.get(*name));
     let mut attributes: BTreeSet<_> = differing.map(|name| Attribute::Xattr(name)).collect();
-    if (one.uid, one.gid) != (other.uid, other.gid) {
+    if one.uid != other.uid {
         attributes.insert(Attribute::Owner);
+    }
+    if one.gid != other.gid {
+        attributes.insert(Attribute::Group);
     }
     if one.inode_flags != other.inode_flags {
         attributes.insert(Attribute::InodeFlags);
@@ -291,7 +296,8 @@ pub fn differing_attributes<'a>(one: &'a Present, other: &'a Present) -> BTreeSe
 pub fn take_over(to: &mut Present, found: &Present, attributes: BTreeSet<Attribute>) {
     for attribute in attributes {
         match attribute {
-            Attribute::Owner => (to.uid, to.gid) = (found.uid, found.gid),
+            Attribute::Owner => to.uid = found.uid,
+            Attribute::Group => to.gid = found.gid,
             Attribute::InodeFlags => to.inode_flags.clone_from(&found.inode_flags),
             Attribute::Xattr(name) => match found.xattrs.get(name) {
                 Some(value) => drop(to.xattrs.insert(name.to_vec(), value.clone())),

@@ -1,7 +1,7 @@
 //! Names, modes and places that resist, and attributes beyond the mode.
 
 use std::fs;
-use std::os::unix::fs::{chown, symlink};
+use std::os::unix::fs::{MetadataExt as _, chown, symlink};
 use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -155,6 +155,29 @@ fn what_the_command_gave_goes_although_somebody_has_given_more() {
     let (now, before) = (&scan(&place.work)[&path], &states.before[&path]);
     assert_eq!((now.present.uid, now.present.gid), (0, 4321));
     assert_eq!((&now.present.xattrs, &now.content), (&before.present.xattrs, &before.content));
+}
+
+#[test]
+fn owner_goes_back_although_somebody_has_changed_the_group() {
+    if !needs_root("to change owners") {
+        return;
+    }
+    // A set-ID program stays as it is.
+    for (mode, back) in [(0o644, (0, 4321)), (0o4755, (1234, 4321))] {
+        let place = Place::new();
+        place.write("file", "x");
+        chmod(place.at("file"), mode);
+        record_keeping(&place, "undo", &format!("chown 1234 file; chmod {mode:o} file"));
+        chown(place.at("file"), None, Some(4321)).unwrap();
+        chmod(place.at("file"), mode);
+        let owner = || fs::metadata(place.at("file")).map(|now| (now.uid(), now.gid())).unwrap();
+        place.verb("restore", &["--before"]).expect(0);
+        assert_eq!(owner(), back, "{mode:o}");
+        if back.0 == 0 {
+            place.verb_on("restore", &place.rescue(1), &["--before"]).expect(0);
+        }
+        assert_eq!(owner(), (1234, 4321), "{mode:o}");
+    }
 }
 
 #[test]
