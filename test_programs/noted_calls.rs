@@ -4,12 +4,15 @@
 #[macro_use]
 mod scenario;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString};
 use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::SeqCst};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use agent_snapshot::trace::inside::layout;
 use libc::*;
 use scenario::{fork, heard, line, pipe, said, tell, wait_with};
 
@@ -107,7 +110,7 @@ fn interrupted() {
     let handler = call_again as extern "C" fn(c_int);
     c!(signal(SIGALRM, handler as sighandler_t));
     set_timer(300);
-    let mut answers = std::collections::BTreeSet::new();
+    let mut answers = BTreeSet::new();
     while HEARD.load(SeqCst) < ENOUGH {
         for turn in 0..many() {
             answers.insert(format!("{} {}", turn % 3, stat(["a/one", "a/none", "b/two"][turn % 3])));
@@ -195,6 +198,186 @@ fn threads() {
         often(|_| stat("a/none"));
     });
     often(|_| first_byte("a/one"));
+}
+
+/// Has a thread call something as long as another one does something.
+fn meanwhile(call: impl Fn(usize) -> String + Sync, other: impl FnOnce()) {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut answers = BTreeSet::new();
+            for turn in 0.. {
+                answers.insert(call(turn));
+                if is_over.load(SeqCst) && turn > many() {
+                    break;
+                }
+            }
+            answers.iter().for_each(|answer| line(answer));
+        });
+        other();
+        is_over.store(true, SeqCst);
+    });
+}
+
+/// A signal may interrupt any of the threads anywhere.
+fn threads_under_a_timer() {
+    prepare();
+    often(|turn| stat(["a/one", "b/two"][turn % 2]));
+    meanwhile(|turn| format!("{} {}", turn % 2, stat(["a/one", "a/none"][turn % 2])), interrupted);
+}
+
+/// Each of two threads has a working directory of its own.
+fn threads_that_move() {
+    prepare();
+    often(|_| stat("a/one"));
+    meanwhile(
+        |turn| {
+            if turn == 0 {
+                assert_eq!(c!(unshare(CLONE_FS)), 0);
+            }
+            if turn == many() {
+                std::env::set_current_dir("b").unwrap();
+            }
+            if turn < many() { stat("a/one") } else { stat("two") }
+        },
+        || often(|turn| format!("{} {}", turn % 2, stat(["a/one", "two"][turn % 2]))),
+    );
+    often(|_| stat("b/none"));
+}
+
+/// Processes are created meanwhile, some of which have the same memory until they execute a program.
+fn threads_and_processes() {
+    prepare();
+    often(|_| stat("a/one"));
+    for _ in 0..2 {
+        meanwhile(
+            |turn| format!("{} {}", turn % 2, stat(["a/one", "a/none"][turn % 2])),
+            || {
+                let child = fork(|| {
+                    often(|_| stat("b/two"));
+                    0
+                });
+                line(&wait_with(child, 0));
+                line(&format!("{}", std::process::Command::new("true").status().unwrap()));
+            },
+        );
+    }
+    let status = std::process::Command::new(std::env::current_exe().unwrap()).arg("stats").status();
+    line(&format!("{}", status.unwrap()));
+}
+
+/// A descriptor is another directory from one moment to the next.
+fn threads_that_exchange_descriptors() {
+    prepare();
+    let (a, b) = (open_directory(AT_FDCWD, "a"), open_directory(AT_FDCWD, "b"));
+    let both = open_directory(AT_FDCWD, "a");
+    often(|turn| stat_at([a, b][turn % 2], "one"));
+    let answers = Mutex::new(BTreeMap::new());
+    meanwhile(
+        |turn| {
+            // The directory may change with each call.
+            let name = turn / 2 % 2;
+            let answer = format!("{name} {}", stat_at(both, ["one", "two"][name]));
+            *answers.lock().unwrap().entry(answer.clone()).or_insert(0) += 1;
+            answer
+        },
+        || {
+            let is_enough = || answers.lock().unwrap().values().filter(|times| **times > 50).count() == 4;
+            for turn in 0.. {
+                c!(dup2([a, b][turn % 2], both));
+                std::thread::yield_now();
+                if turn > many() && is_enough() {
+                    break;
+                }
+            }
+        },
+    );
+    c!(dup2(a, both));
+    often(|_| stat_at(both, "none"));
+}
+
+/// Does nothing for a time that is another one in each turn.
+fn wait_a_little(turn: usize) {
+    (0..turn * 37 % 700).for_each(|_| std::hint::spin_loop());
+}
+
+/// Another process renames the directory where paths start, just when a call is judged.
+fn renamed_meanwhile() {
+    prepare();
+    let ([go, may_go], [done, is_done]) = (pipe(), pipe());
+    let child = fork(|| {
+        for turn in 0..many() / 5 {
+            heard(go);
+            wait_a_little(turn);
+            std::fs::rename("a/inner", "b/moved").unwrap();
+            tell(is_done);
+            heard(go);
+            std::fs::rename("b/moved", "a/inner").unwrap();
+            tell(is_done);
+        }
+        0
+    });
+    let (a, b) = (open_directory(AT_FDCWD, "a"), open_directory(AT_FDCWD, "b"));
+    for turn in 0..many() / 5 {
+        // It is closed at first, and then knows one directory, by what has been opened beneath.
+        (0..3).for_each(|_| _ = stat_at(a, "one"));
+        let inner = open_directory(a, "inner");
+        stat_at(inner, "three");
+        tell(may_go);
+        stat_at(b, "two");
+        heard(done);
+        stat_at(inner, &format!("none{turn}"));
+        c!(close(inner));
+        tell(may_go);
+        heard(done);
+    }
+    line(&wait_with(child, 0));
+}
+
+/// A thread creates a process that has the same working directory, and changes it, just when a call of another thread is judged.
+fn directory_of_two_processes() {
+    let turn = std::env::args().nth(2).map(|turn| turn.parse::<usize>().unwrap());
+    let Some(turn) = turn else {
+        prepare();
+        for turn in 0..30 {
+            let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+            let status = program.args(["directory_of_two_processes", &turn.to_string()]).status().unwrap();
+            assert!(status.success());
+        }
+        return;
+    };
+    (0..60).for_each(|_| _ = stat("a/one"));
+    stat("a/none");
+    let [go, may_go] = pipe();
+    let (begins, is_there, is_changed) =
+        (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !begins.load(SeqCst) {
+                std::hint::spin_loop();
+            }
+            wait_a_little(turn * 7);
+            let child = c!(syscall(SYS_clone, CLONE_FS | SIGCHLD, 0, 0, 0, 0)) as pid_t;
+            if child == 0 {
+                heard(go);
+                c!(chdir(c"b".as_ptr()));
+                scenario::end(0);
+            }
+            is_there.store(true, SeqCst);
+            assert_eq!(wait_with(child, 0), "exited 0");
+            is_changed.store(true, SeqCst);
+        });
+        begins.store(true, SeqCst);
+        wait_a_little(turn * 5);
+        while !is_there.load(SeqCst) {
+            stat("a/none");
+        }
+        tell(may_go);
+        while !is_changed.load(SeqCst) {
+            std::hint::spin_loop();
+        }
+        line(&stat(&format!("none{turn}")));
+    });
 }
 
 /// What is changed in between is seen before and after.
@@ -301,12 +484,47 @@ fn traced() {
     }
 }
 
-/// Whether this process notes its own calls: then it has a memfd mapped, which has no name.
+/// How many calls of this process did not wait, if it notes any: then it has a memfd mapped, which has no name.
+fn noted() -> Option<u64> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let ring = maps.lines().find(|line| line.ends_with(" /memfd: (deleted)"))?;
+    let start = u64::from_str_radix(ring.split_once('-')?.0, 16).ok()?;
+    let calls = (start + layout::CALLS - layout::RING) as *const AtomicU64;
+    // SAFETY: a ring is mapped as long as the process runs.
+    Some(unsafe { &*calls }.load(SeqCst))
+}
+
+/// Whether this process notes its own calls.
 fn notes() {
     prepare();
     often(|_| stat("a/one"));
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    line(&format!("{}", maps.contains(" /memfd: (deleted)\n")));
+    line(&format!("{}", noted().is_some()));
+}
+
+/// Whether threads note their calls, and which.
+fn thread_notes() {
+    prepare();
+    often(|_| stat("a/one"));
+    for (name, call) in [("queries", stat as fn(&str) -> String), ("opens", first_byte)] {
+        let before = noted();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| (0..many()).for_each(|_| _ = call("b/two")));
+            }
+        });
+        let noted = noted().zip(before).map_or(0, |(after, before)| after - before);
+        line(&format!("{name} {}", noted > many() as u64 / 10));
+    }
+}
+
+/// How many calls a process makes before it notes them.
+fn first_noted() {
+    let before = (0..1000).find(|_| {
+        stat("a");
+        noted().is_some()
+    });
+    line(&format!("{before:?}"));
+    (0..100).for_each(|_| _ = stat("a"));
 }
 
 /// A process that is stopped, and continued at once, runs on: also while the recorder has it make calls, before the first
@@ -346,6 +564,9 @@ fn stops() {
 fn main() {
     match std::env::args().nth(1).as_deref() {
         Some("notes") => return notes(),
+        Some("thread_notes") => return thread_notes(),
+        Some("first_noted") => return first_noted(),
+        Some("stats") => return often(|_| stat("a/one")),
         Some("stops") => return stops(),
         Some("traced") => return traced(),
         Some("undumpable") => return under_a_timer_undumpable(),
@@ -359,6 +580,12 @@ fn main() {
         ("children", children),
         ("directories", directories),
         ("threads", threads),
+        ("threads_under_a_timer", threads_under_a_timer),
+        ("threads_that_move", threads_that_move),
+        ("threads_and_processes", threads_and_processes),
+        ("threads_that_exchange_descriptors", threads_that_exchange_descriptors),
+        ("renamed_meanwhile", renamed_meanwhile),
+        ("directory_of_two_processes", directory_of_two_processes),
         ("changes", changes),
     ]);
 }

@@ -34,7 +34,7 @@ use crate::git::Repositories;
 use crate::snapshot::secrets::Secrets;
 use crate::snapshot::{Exec, Keep, Unrepeatable, WarningKind};
 use crate::trace::asks::Ask;
-use crate::trace::observer::{Caller, Decision, Errno, Observer, SyscallEntry, panic_text};
+use crate::trace::observer::{Caller, Decision, Errno, LateCalls, Observer, SyscallEntry, panic_text};
 use crate::trace::proc_status::ProcStatus;
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::Special;
@@ -334,14 +334,21 @@ impl Observer for Recorder {
         self.guarded((), |state| state.conclude(caller, pending, result));
     }
 
-    fn accepts_late_calls(&self, process: Tid) -> bool {
-        self.guarded(false, |state| {
+    fn late_calls(&self, process: Tid) -> LateCalls {
+        self.guarded(LateCalls::None, |state| {
             let caller = Caller { tid: process, tgid: process };
             let traits = state.processes.traits(process);
-            traits.rights == Rights::Ours
-                && !traits.shares_paths()
+            let is_judged_late = traits.rights == Rights::Ours
+                && self.path_changes.at_rest().is_some()
+                && !traits.shares_working_directory
                 && state.view_of(caller).is_none()
-                && !state.resolver.is_serving()
+                && !state.resolver.is_serving();
+            match traits.shares_memory {
+                _ if !is_judged_late => LateCalls::None,
+                // Another thread may rewrite the path of an open before the kernel reads it.
+                true => LateCalls::Queries,
+                false => LateCalls::All,
+            }
         })
     }
 

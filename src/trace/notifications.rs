@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::inside;
+use super::inside::{self, Inside};
 use super::observer::{Caller, Decision, Errno, Observer, SyscallEntry, Waiting, failed, gap};
 use super::postponed::{self, PostponedQueue};
 use super::question;
@@ -197,6 +197,7 @@ impl<'a, O: Observer> Server<'a, O> {
 
     /// Serves a notification. If that panics, the syscall continues all the same, unless rules may refuse it.
     fn guarded(&mut self, unanswered: Unanswered<'a>, since: Option<Instant>) {
+        let _judging = self.shared.inside().map(Inside::judging);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.serve(unanswered, since))) {
             failed(self.observer, &*panic);
         }
@@ -295,11 +296,11 @@ impl<'a, O: Observer> Server<'a, O> {
             }
             // It need not wait until the notes are read.
             drop(unanswered);
-            inside.read(caller.tgid, self.observer);
+            inside.read_soon(caller.tgid);
         }
     }
 
-    /// Whether the call site of a call that was judged is to be patched, so that the process notes such calls.
+    /// Whether the process of a call that was judged is to be patched, so that it notes such calls.
     fn note_judged(
         &self,
         caller: Caller,
@@ -308,10 +309,9 @@ impl<'a, O: Observer> Server<'a, O> {
     ) -> bool {
         let Some(inside) = self.shared.inside() else { return false };
         let is_noted = syscalls::row_of(number).is_some_and(|row| inside::is_noted(row.name));
-        is_noted
-            && inside.judged(caller, instruction_pointer, decoded, self.observer, || {
-                self.observer.accepts_late_calls(caller.tgid)
-            })
+        let Some(number) = u32::try_from(number).ok().filter(|_| is_noted) else { return false };
+        let site = (instruction_pointer, number);
+        inside.judged(caller, site, decoded, self.observer, || self.observer.late_calls(caller.tgid))
     }
 }
 

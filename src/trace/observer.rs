@@ -86,6 +86,17 @@ pub enum Decision<P> {
     PostponeBehind(Tid),
 }
 
+/// Read-only calls about which nobody has to decide before they are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LateCalls {
+    /// There are none.
+    None,
+    /// Those that open nothing.
+    Queries,
+    /// All.
+    All,
+}
+
 /// Decides about the syscalls of a tree of threads, and is told what happens to it.
 ///
 /// Every method takes `&self`: the tracing thread and the notification threads call them.
@@ -98,10 +109,10 @@ pub trait Observer {
     /// A syscall whose result was awaited has ended: its result, -errno if it failed, none if its thread died
     /// in it.
     fn on_result(&self, caller: Caller, pending: Self::Pending, result: Option<i64>);
-    /// Whether [`Observer::on_entry`] may be asked about read-only calls of a process only after they were made.
-    fn accepts_late_calls(&self, process: Tid) -> bool {
+    /// Of which read-only calls of a process [`Observer::on_entry`] may be told only after they were made.
+    fn late_calls(&self, process: Tid) -> LateCalls {
         let _ = process;
-        false
+        LateCalls::None
     }
     /// The last read-only syscall of a thread is over: told of those that others are postponed behind.
     fn read_only_call_is_over(&self, caller: Caller) {

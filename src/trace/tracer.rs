@@ -17,7 +17,7 @@ use super::asks;
 use super::descriptors;
 use super::filter::{self, Interception};
 use super::foreign_filter::{self, ChangedProgram};
-use super::inside::Leaving;
+use super::inside::{Closed, Leaving};
 use super::memory::{Memory as _, RemoteAddr};
 use super::nested::{Attached, Nested, Released};
 use super::observer::{Caller, Decision, Errno, Observer, SyscallEntry, Waiting, failed, gap};
@@ -338,6 +338,9 @@ impl<'a, O: Observer> Tracer<'a, O> {
     fn share_memory(&mut self, process: Tid) {
         for sharing in self.tracees.share_memory(process) {
             self.note_several_writers(sharing, true);
+            if let Some(inside) = self.shared.inside() {
+                inside.end(sharing);
+            }
             if let Some(pins) = &mut self.pins {
                 pins.share(process, sharing);
             }
@@ -827,11 +830,17 @@ impl<'a, O: Observer> Tracer<'a, O> {
             }
             _ => {}
         }
+        let overdue = postponed::is_overdue(since);
+        let mut closed = Closed::None;
         if let Some(inside) = self.shared.inside() {
             inside.read_all(self.observer);
-            inside.close_for(caller, decoded);
+            closed = inside.close_for(caller, decoded, self.tracees.has_several_writers(caller.tgid));
+            // A thread may be about to make a call from the code.
+            let is_filter = matches!(decoded.special, Some(Special::Filter { .. } | Special::Dispatch));
+            if is_filter && !overdue && inside.is_busy(caller.tgid) {
+                return ControlFlow::Break(());
+            }
         }
-        let overdue = postponed::is_overdue(since);
         let (memory, waiting) = (TraceeMemory(tid), Waiting::Stopped);
         let entry = SyscallEntry { decoded, name, memory, overdue, waiting };
         match self.observer.on_entry(caller, &entry) {
@@ -859,6 +868,11 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 return ControlFlow::Continue(Made::No);
             }
         }
+        // Before the observer knew of the call, one may have been opened again.
+        if let Some(inside) = self.shared.inside().filter(|_| closed == Closed::All) {
+            inside.close_all();
+            inside.read_all(self.observer);
+        }
         if let Some(Special::Filter { program, .. }) = decoded.special {
             self.replace_trace_action(tracee, program);
         }
@@ -875,7 +889,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         ControlFlow::Continue(Made::Yes)
     }
 
-    /// Patches the call site from which a thread has just made a call, if nobody else uses its memory or its registers.
+    /// Patches the process of a thread that has just made a call, if nobody else uses its memory or its registers.
     fn patch(&mut self, tracee: &Stopped, return_address: u64) {
         /// The kernel's results of calls that it makes again (linux/errno.h).
         const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
@@ -950,11 +964,24 @@ impl<'a, O: Observer> Tracer<'a, O> {
             self.changed.insert(child, changed);
         }
         let creator = self.tracees.caller(tracee.tid()).tgid;
-        // It may have the same memory.
+        let flags = tracee.registers().map_or(0, |registers| {
+            let (number, arguments) = (registers.number(), registers.arguments());
+            syscalls::creation_flags(number, &arguments, &TraceeMemory(tracee.tid()))
+        });
+        let has = |flag: libc::c_int| flags & u64::from(flag.unsigned_abs()) != 0;
+        let is_thread = is_thread_of(creator, child);
         if let Some(inside) = self.shared.inside() {
-            inside.close(creator);
+            let may_have = |flag| flags == 0 || has(flag);
+            let runs_on = !waits || self.tracees.has_several_writers(creator);
+            if is_thread {
+                inside.allow_queries(creator);
+            } else if may_have(libc::CLONE_FS) || may_have(libc::CLONE_VM) && runs_on {
+                inside.end(creator);
+            } else if may_have(libc::CLONE_VM) || may_have(libc::CLONE_FILES) {
+                inside.close(creator);
+            }
         }
-        if is_thread_of(creator, child) {
+        if is_thread {
             self.add(child, creator, true);
             self.nested.created(tracee.tid(), child, creator, creation);
             return;
@@ -963,11 +990,6 @@ impl<'a, O: Observer> Tracer<'a, O> {
         self.nested.created(tracee.tid(), child, child, creation);
         self.observer.started(child, creator);
         self.pin_created(creator, child);
-        let flags = tracee.registers().map_or(0, |registers| {
-            let (number, arguments) = (registers.number(), registers.arguments());
-            syscalls::creation_flags(number, &arguments, &TraceeMemory(tracee.tid()))
-        });
-        let has = |flag: libc::c_int| flags & u64::from(flag.unsigned_abs()) != 0;
         if has(libc::CLONE_FS) {
             self.observer.share_working_directory(creator, child);
         }

@@ -24,24 +24,32 @@ pub const RING: u64 = 0x2000;
 pub const HEAD: u64 = RING;
 /// How many were read. Only the tracer writes this, and what follows.
 pub const TAIL: u64 = RING + 0x40;
-/// Whether calls may be noted.
+/// Which calls may be noted, 32 bits: zero for none.
 pub const OPEN: u64 = RING + 0x80;
+/// Of [`OPEN`]: all that can be.
+pub const ALL_CALLS: u64 = 1;
+/// Of [`OPEN`]: those that open nothing.
+pub const QUERIES: u64 = 2;
 /// Whether the tracer knows the working directory, and the length of its path, 32 bits each.
 pub const KNOWS_CWD: u64 = RING + 0x88;
 /// How often something may have changed, or a path may have begun to start elsewhere.
 pub const GENERATION: u64 = RING + 0x90;
 /// The mount of the working directory.
 pub const CWD_MOUNT: u64 = RING + 0x98;
-/// The directories that are known, each at the lowest byte of its inode number: inode number, device, mount, and the number
+/// The directories that are known, each at the lowest bits of its inode number: inode number, device, mount, and the number
 /// by which notes name it, or zero, with the length of its path in the upper half.
 pub const KNOWN: u64 = RING + 0x2000;
 /// How many of them.
-pub const MOST_KNOWN: u64 = 256;
+pub const MOST_KNOWN: u64 = 1024;
 /// The saved registers, which only the process writes: rdi, rsi, rdx, r8, r9, r10, the end of the call site, the number of the
 /// call; and the result of an open. They are here since the tracer may not be allowed to read other memory of the process.
 pub const SAVED: u64 = RING + 0x100;
 /// The last of these.
 pub const RESULT: u64 = SAVED + 64;
+/// Whether a thread has the block, 32 bits: between the save of its registers and its return.
+pub const BUSY: u64 = RING + 0x180;
+/// How many calls were made that did not wait, noted or not.
+pub const CALLS: u64 = RING + 0x188;
 /// The digests of calls that need not be noted again.
 pub const FIRST_NOTED: u64 = RING + 0x1000;
 /// How many of these.
@@ -51,7 +59,7 @@ pub const NOTED: u64 = 512;
 ///
 /// Without a number of a call, the note says what an open has opened: a directory, which has inode number, device, mount,
 /// and from now on this number.
-pub const FIRST_SLOT: u64 = RING + 0x4000;
+pub const FIRST_SLOT: u64 = RING + 0xa000;
 /// How many slots.
 pub const SLOTS: u64 = 1024;
 /// The size of a slot.

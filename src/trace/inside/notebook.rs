@@ -2,20 +2,20 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use foldhash::fast::RandomState;
 use rustix::fs::SealFlags;
 
 use super::layout;
-use super::lock;
-use super::notes::{Slot, Start, Told, named, start_directory, tell};
+use super::notes::{Slot, Start, StartDirectory, Told, named, start_directory, tell};
+use super::sites::{CallSite, Mappings};
+use super::{lock, try_lock};
 use crate::trace::memory::{Memory as _, RemoteAddr};
-use crate::trace::observer::{Caller, Observer, gap};
+use crate::trace::observer::{Caller, LateCalls, Observer, gap};
 use crate::trace::sys::arch::inside as code;
 use crate::trace::sys::{self, Puppet, SharedMapping, Stopped, Tid, TraceeMemory};
-use crate::trace::syscalls::{DecodedSyscall, Dirfd, FileRef};
+use crate::trace::syscalls::{self, DecodedSyscall, Dirfd, FileRef};
 
 /// Each directory that was learnt is open here; with that many, all are forgotten.
 const MOST_LEARNT: u32 = 16;
@@ -30,28 +30,35 @@ pub struct Notebook {
     /// Where the block lies in the process.
     block: u64,
     ring: SharedMapping,
-    reader: Mutex<Reader>,
-    /// Whether it stays closed.
-    is_ended: AtomicBool,
-    /// The return addresses at the patched call sites, with the number of the call, in the order of their thunks.
-    sites: Mutex<Vec<(u64, u32)>>,
+    /// How many notes were read; whoever reads them has it.
+    read: Mutex<u64>,
+    starts: Mutex<Starts>,
+    /// The patched call sites, in the order of their thunks.
+    sites: Mutex<Vec<CallSite>>,
 }
 
 #[derive(Debug, Default)]
-struct Reader {
-    /// How many notes were read.
-    tail: u64,
+struct Starts {
     /// The directories where paths start, by the number that notes have for them.
-    starts: HashMap<u32, Start, RandomState>,
+    known: HashMap<u32, Arc<Start>, RandomState>,
     /// How many of them were learnt.
     learnt: u32,
+    /// How often the notebook was closed.
+    times_closed: u64,
+    /// Whether it stays closed.
+    is_ended: bool,
 }
 
 impl Notebook {
     /// Maps the block in a process, near a call site.
-    pub fn map_in(tracee: &Stopped, return_address: u64, mark: u64) -> io::Result<Notebook> {
+    pub fn map_in(
+        tracee: &Stopped,
+        mappings: &Mappings,
+        return_address: u64,
+        mark: u64,
+    ) -> io::Result<Notebook> {
         let tid = tracee.tid();
-        let block = free_block(tid, return_address).ok_or(io::ErrorKind::OutOfMemory)?;
+        let block = free_block(mappings, return_address).ok_or(io::ErrorKind::OutOfMemory)?;
         let mut puppet = Puppet::between_calls(tracee, return_address - 2)?;
         // The process must not take away what we read.
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
@@ -60,8 +67,8 @@ impl Notebook {
         let no_name = return_address - 3;
         puppet.share_memory(no_name, length, seals, |puppet, fd, ring| {
             Notebook::map(puppet, tid, fd, block, mark)?;
-            let (reader, sites) = (Mutex::default(), Mutex::default());
-            Ok(Notebook { block, ring, reader, is_ended: AtomicBool::new(false), sites })
+            let (read, starts, sites) = (Mutex::default(), Mutex::default(), Mutex::default());
+            Ok(Notebook { block, ring, read, starts, sites })
         })
     }
 
@@ -86,37 +93,53 @@ impl Notebook {
         sys::write_memory(tid, block + layout::ACTIVE, &1_u32.to_ne_bytes())
     }
 
-    /// Has the process note nothing until one of its calls has been judged.
+    /// How many calls the process has made that did not wait, as it says.
+    pub fn calls(&self) -> u64 {
+        self.ring.load(of_ring(layout::CALLS))
+    }
+
+    /// Whether a thread is in the code.
+    pub fn is_busy(&self) -> bool {
+        self.ring.load(of_ring(layout::BUSY)) != 0
+    }
+
+    /// How often it was closed.
+    pub fn times_closed(&self) -> u64 {
+        lock(&self.starts).times_closed
+    }
+
+    /// Has the process note nothing until one of its calls has been judged that has yet to begin.
     pub fn close(&self) {
+        lock(&self.starts).times_closed += 1;
         self.ring.store(of_ring(layout::OPEN), 0);
     }
 
-    /// The same, whatever it calls.
+    /// Has it note nothing that opens anything.
+    pub fn allow_queries(&self) {
+        self.ring.exchange(of_ring(layout::OPEN), layout::ALL_CALLS, layout::QUERIES);
+    }
+
+    /// Has it note nothing any more, whatever it calls.
     pub fn close_for_good(&self) {
-        self.is_ended.store(true, Ordering::Release);
+        lock(&self.starts).is_ended = true;
         self.close();
     }
 
-    /// Patches the call site before a return address, which has these bytes. Unsupported: there is no room for another one.
-    pub fn patch(
-        &self,
-        tracee: &Stopped,
-        return_address: u64,
-        bytes: [u8; code::SITE],
-        name: &str,
-        number: u32,
-    ) -> io::Result<()> {
+    /// Patches a call site. Unsupported: it is too far away, or there is no room for another one.
+    pub fn patch(&self, tracee: &Stopped, site: CallSite) -> io::Result<()> {
         let unfit = || io::Error::from(io::ErrorKind::Unsupported);
+        let (return_address, number) = site;
+        let name = syscalls::row_of(number.into()).ok_or_else(unfit)?.name;
         let mut sites = lock(&self.sites);
         let at = self.thunk(sites.len());
         if at + code::THUNK > self.block + layout::DATA {
             return Err(unfit());
         }
         let thunk = code::thunk(self.block, at, return_address, name, number).ok_or_else(unfit)?;
-        let jump = code::jump(bytes, number, return_address, at).ok_or_else(unfit)?;
+        let jump = code::jump(code::site(number), number, return_address, at).ok_or_else(unfit)?;
         sys::overwrite_memory(tracee.tid(), at, &thunk)?;
         sys::overwrite_memory(tracee.tid(), return_address - code::SITE as u64, &jump)?;
-        sites.push((return_address, number));
+        sites.push(site);
         Ok(())
     }
 
@@ -147,35 +170,78 @@ impl Notebook {
         self.ring.store(of_ring(layout::GENERATION), generation.wrapping_add(1));
     }
 
-    /// Opens it, and learns where the path of a call starts which waits to be made.
-    pub fn learn(&self, caller: Caller, decoded: Option<&DecodedSyscall>, observer: &impl Observer) {
-        if self.is_ended.load(Ordering::Acquire) {
-            return;
-        }
-        let was_closed = self.ring.load(of_ring(layout::OPEN)) == 0;
-        if was_closed || lock(&self.reader).starts.len() > MOST_STARTS {
-            self.read(caller.tgid, observer);
-            self.forget_starts();
-            self.ring.store(of_ring(layout::OPEN), 1);
-        }
+    /// Opens it for some calls, unless it was closed more often than this, and learns where the path of a call starts which
+    /// waits to be made. If a thread is in the code, it stays as it is.
+    pub fn learn(
+        &self,
+        caller: Caller,
+        decoded: Option<&DecodedSyscall>,
+        observer: &impl Observer,
+        late_calls: LateCalls,
+        times_closed: u64,
+    ) {
         let file = decoded.and_then(|decoded| decoded.accesses.first()).map(|access| &access.file);
-        let Some(FileRef::Path { dirfd, path }) = file else { return };
-        if path.starts_with(b"/") {
+        let start = match file {
+            Some(FileRef::Path { dirfd, path }) if !path.starts_with(b"/") => start_of(caller, *dirfd),
+            _ => None,
+        };
+        let open = match late_calls {
+            LateCalls::None => 0,
+            LateCalls::Queries => layout::QUERIES,
+            LateCalls::All => layout::ALL_CALLS,
+        };
+        let is_new = start.as_ref().is_some_and(|(dirfd, start)| !self.knows(*dirfd, start.identity));
+        let is_open = self.ring.load(of_ring(layout::OPEN)) == open;
+        if is_open && !is_new || !self.ring.exchange(of_ring(layout::BUSY), 0, 1) {
             return;
         }
-        let link = match *dirfd {
-            Dirfd::Cwd => format!("/proc/{}/cwd", caller.tid),
-            Dirfd::Fd(fd) => format!("/proc/{}/fd/{fd}", caller.tid),
-        };
-        let Some((directory, identity, length)) = start_directory(&link) else { return };
-        if lock(&self.reader).learnt >= MOST_LEARNT {
-            self.read(caller.tgid, observer);
+        self.learn_alone(caller.tgid, start, open, observer, times_closed);
+        self.ring.store(of_ring(layout::BUSY), 0);
+    }
+
+    /// Opens it, and learns where a path starts; no thread is in the code.
+    fn learn_alone(
+        &self,
+        process: Tid,
+        start: Option<(Dirfd, StartDirectory)>,
+        open: u64,
+        observer: &impl Observer,
+        times_closed: u64,
+    ) {
+        let was_closed = self.ring.load(of_ring(layout::OPEN)) == 0;
+        if was_closed || start.is_some() && lock(&self.starts).learnt >= MOST_LEARNT {
+            // Nobody waits for whoever reads notes.
+            let Some(read) = try_lock(&self.read) else { return };
+            self.read_with(read, process, observer, || {});
             self.forget_starts();
         }
-        let mut reader = lock(&self.reader);
-        reader.learnt += 1;
-        let number = if *dirfd == Dirfd::Cwd { layout::CWD } else { layout::CWD + reader.learnt };
-        reader.starts.insert(number, Start::Open(directory));
+        if let Some((dirfd, start)) = start {
+            self.add_start(dirfd, start);
+        }
+        let starts = lock(&self.starts);
+        if !starts.is_ended && starts.times_closed == times_closed {
+            self.ring.store(of_ring(layout::OPEN), open);
+        }
+    }
+
+    /// Whether it is known where paths start that start at a directory with this identity.
+    fn knows(&self, dirfd: Dirfd, identity: [u64; 3]) -> bool {
+        match dirfd {
+            Dirfd::Cwd => self.ring.load(of_ring(layout::KNOWS_CWD)) != 0,
+            Dirfd::Fd(_) => {
+                let at = known(identity[0]);
+                let has = |(word, value): (usize, u64)| self.ring.load(at + 8 * word) == value;
+                identity.into_iter().enumerate().all(has) && self.ring.load(at + 24) != 0
+            }
+        }
+    }
+
+    /// Adds a directory where paths may start; no thread is in the code.
+    fn add_start(&self, dirfd: Dirfd, StartDirectory { directory, identity, length }: StartDirectory) {
+        let mut starts = lock(&self.starts);
+        starts.learnt += 1;
+        let number = if dirfd == Dirfd::Cwd { layout::CWD } else { layout::CWD + starts.learnt };
+        starts.known.insert(number, Arc::new(Start::Open(directory)));
         if number == layout::CWD {
             let [.., mount] = identity;
             self.ring.store(of_ring(layout::CWD_MOUNT), mount);
@@ -188,43 +254,62 @@ impl Notebook {
         }
     }
 
-    /// Forgets where paths start; all notes were read, and the process waits.
+    /// Forgets where paths start; all notes were read, and no thread is in the code.
     fn forget_starts(&self) {
         self.ring.store(of_ring(layout::KNOWS_CWD), 0);
         for number in 0..layout::MOST_KNOWN {
             self.ring.store(known(number) + 24, 0);
         }
-        let mut reader = lock(&self.reader);
-        reader.starts.clear();
-        reader.learnt = 0;
+        let mut starts = lock(&self.starts);
+        starts.known.clear();
+        starts.learnt = 0;
         // The numbers are given again.
         self.begin_generation();
     }
 
+    /// Whether notes should be read before there is no room for more.
+    pub fn is_filling(&self) -> bool {
+        let [head, tail] = [layout::HEAD, layout::TAIL].map(|word| self.ring.load(of_ring(word)));
+        head.wrapping_sub(tail) >= layout::SLOTS / 4
+    }
+
+    /// The same as [`read`](Self::read), unless somebody else is about it; calls `between` before each note.
+    pub fn try_read(&self, process: Tid, observer: &impl Observer, between: impl Fn()) -> bool {
+        try_lock(&self.read).is_none_or(|read| self.read_with(read, process, observer, between))
+    }
+
     /// Tells the observer of the notes that nobody has read; whether there were any.
     pub fn read(&self, process: Tid, observer: &impl Observer) -> bool {
-        let mut reader = lock(&self.reader);
+        self.read_with(lock(&self.read), process, observer, || {})
+    }
+
+    fn read_with(
+        &self,
+        mut read: MutexGuard<'_, u64>,
+        process: Tid,
+        observer: &impl Observer,
+        between: impl Fn(),
+    ) -> bool {
         let head = self.ring.load(of_ring(layout::HEAD));
-        if head.wrapping_sub(reader.tail) > layout::SLOTS {
+        if head.wrapping_sub(*read) > layout::SLOTS {
             gap(observer, &format!("process {process} has overwritten what it noted of its calls"));
-            reader.tail = head;
+            *read = head;
         }
-        let had_notes = reader.tail != head;
+        let had_notes = *read != head;
         let mut texts = HashMap::new();
-        while reader.tail != head {
+        while *read != head {
+            between();
             let mut slot: Slot = [0; layout::SLOT];
-            self.ring.read(
-                of_ring(layout::FIRST_SLOT + reader.tail % layout::SLOTS * layout::SLOT as u64),
-                &mut slot,
-            );
+            self.ring
+                .read(of_ring(layout::FIRST_SLOT + *read % layout::SLOTS * layout::SLOT as u64), &mut slot);
             let mut start_of = |number: u32| {
-                let text = texts.entry(number).or_insert_with(|| reader.starts.get(&number)?.path());
-                text.clone()
+                let start = || lock(&self.starts).known.get(&number).cloned();
+                texts.entry(number).or_insert_with(|| start()?.path()).clone()
             };
             let told = match named(&slot, &mut start_of) {
                 Some((number, start)) => {
                     texts.remove(&number);
-                    reader.starts.insert(number, start);
+                    lock(&self.starts).known.insert(number, Arc::new(start));
                     Some(Told { is_counted: true, digest: 0 })
                 }
                 None => tell(process, &slot, start_of, observer),
@@ -236,12 +321,15 @@ impl Notebook {
                 Some(_) => {}
                 None => gap(observer, &format!("a call that process {process} has noted can't be read")),
             }
-            reader.tail += 1;
-            if reader.tail.is_multiple_of(layout::SLOTS / 16) {
-                self.ring.store(of_ring(layout::TAIL), reader.tail);
+            *read += 1;
+            if read.is_multiple_of(layout::SLOTS / 16) {
+                self.ring.store(of_ring(layout::TAIL), *read);
             }
         }
-        self.ring.store(of_ring(layout::TAIL), reader.tail);
+        self.ring.store(of_ring(layout::TAIL), *read);
+        if lock(&self.starts).known.len() > MOST_STARTS {
+            self.close();
+        }
         had_notes
     }
 
@@ -256,22 +344,36 @@ impl Notebook {
         let thunk = offset.checked_sub(layout::THUNKS).map(|into| into / code::THUNK);
         let thunk = thunk.and_then(|index| sites.get(usize::try_from(index).ok()?).copied());
         let saved = std::array::from_fn(|word| self.ring.load(of_ring(layout::SAVED) + 8 * word));
-        code::leave(&registers, self.block, &saved, thunk).set(tracee.tid()).ok()
+        let left = code::leave(&registers, self.block, &saved, thunk);
+        left.registers.set(tracee.tid()).ok()?;
+        if left.had_block {
+            self.ring.store(of_ring(layout::BUSY), 0);
+        }
+        Some(())
     }
 }
 
 /// Where a block fits in a process, below an address in its code and not far from it.
-fn free_block(process: Tid, address: u64) -> Option<u64> {
+fn free_block(mappings: &Mappings, address: u64) -> Option<u64> {
     /// As far as a jump reaches, and no nearer to the first page than programs may map.
     const FAR: u64 = 1 << 30;
     const LOWEST: u64 = 1 << 16;
-    let mut ranges: Vec<_> = sys::mapped_ranges(process).ok()?.into_iter().map(|(range, _)| range).collect();
+    let mut ranges: Vec<_> = mappings.ranges.iter().collect();
     ranges.retain(|range| range.start <= address);
     let ends = ranges.iter().rev().skip(1).map(|range| range.end).chain([LOWEST]);
     ranges.iter().rev().zip(ends).find_map(|(range, end)| {
         let block = range.start.checked_sub(layout::END)?;
         (block >= end.max(LOWEST) && address - block < FAR).then_some(block)
     })
+}
+
+/// Where the path of a call starts.
+fn start_of(caller: Caller, dirfd: Dirfd) -> Option<(Dirfd, StartDirectory)> {
+    let link = match dirfd {
+        Dirfd::Cwd => format!("/proc/{}/cwd", caller.tid),
+        Dirfd::Fd(fd) => format!("/proc/{}/fd/{fd}", caller.tid),
+    };
+    Some((dirfd, start_directory(&link)?))
 }
 
 /// Where something is in the ring.

@@ -117,9 +117,19 @@ impl Memory for NotedPath<'_> {
     }
 }
 
-/// The directory behind a link of procfs, its inode number, device and mount, and the length of its path; none if that is
-/// too long, or if what is there may be another thing to each process.
-pub fn start_directory(link: &str) -> Option<(OwnedFd, [u64; 3], u64)> {
+/// A directory where paths may start.
+pub struct StartDirectory {
+    /// It is open here.
+    pub directory: OwnedFd,
+    /// Its inode number, device and mount.
+    pub identity: [u64; 3],
+    /// The length of its path.
+    pub length: u64,
+}
+
+/// The directory behind a link of procfs; none if its path is too long, or if what is there may be another thing to each
+/// process.
+pub fn start_directory(link: &str) -> Option<StartDirectory> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = open(link, flags, Mode::empty()).ok()?;
     if fstatfs(&directory).ok()?.f_type == libc::PROC_SUPER_MAGIC {
@@ -127,7 +137,7 @@ pub fn start_directory(link: &str) -> Option<(OwnedFd, [u64; 3], u64)> {
     }
     let identity = identity_of(directory.as_fd(), b"", AtFlags::EMPTY_PATH)?;
     let length = text_of(&directory)?.len() as u64;
-    (length <= layout::LONGEST_START).then_some((directory, identity, length))
+    (length <= layout::LONGEST_START).then_some(StartDirectory { directory, identity, length })
 }
 
 /// Inode number, device and mount of what is at a path, as the code sees them.

@@ -33,7 +33,15 @@ pub fn thunk(_: u64, _: u64, _: u64, _: &str, _: u32) -> Option<Vec<u8>> {
     None
 }
 
+/// A thread that leaves the code.
+pub struct Left {
+    /// Its registers.
+    pub registers: Registers,
+    /// Whether it had the block.
+    pub had_block: bool,
+}
+
 /// No thread is in the code.
-pub fn leave(registers: &Registers, _: u64, _: &[u64; 9], _: Option<(u64, u32)>) -> Registers {
-    *registers
+pub fn leave(registers: &Registers, _: u64, _: &[u64; 9], _: Option<(u64, u32)>) -> Left {
+    Left { registers: *registers, had_block: false }
 }

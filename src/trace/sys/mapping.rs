@@ -61,6 +61,13 @@ impl SharedMapping {
         }
     }
 
+    /// Replaces the word at `offset`, if it is `from`; whether it was.
+    pub fn exchange(&self, offset: usize, from: u64, to: u64) -> bool {
+        let exchange =
+            |word: &AtomicU64| word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        self.word(offset).is_some_and(exchange)
+    }
+
     fn word(&self, offset: usize) -> Option<&AtomicU64> {
         let fits = offset.is_multiple_of(8) && offset.checked_add(8)? <= self.length;
         // SAFETY: the word lies in the mapping and is aligned; whoever else uses it does so atomically.

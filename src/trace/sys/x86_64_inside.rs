@@ -19,8 +19,11 @@ pub fn code() -> &'static [u8] {
 unsafe extern "C" {
     static inside_begin: u8;
     static inside_common: u8;
+    static inside_asked: u8;
     static inside_saved: u8;
+    static inside_unnoted: u8;
     static inside_after: u8;
+    static inside_returning: u8;
     static inside_opened: u8;
     static inside_end: u8;
 }
@@ -94,35 +97,54 @@ fn offset_of(symbol: *const u8) -> u64 {
     unsafe { symbol.offset_from_unsigned(&raw const inside_begin) as u64 }
 }
 
-/// The registers of a thread that leaves the code for its call site: about to make its call there, or after it. `data` is
-/// what the code has saved, `thunk` the end and the number of the call site in whose thunk it is.
-pub fn leave(registers: &Registers, block: u64, data: &[u64; 9], thunk: Option<(u64, u32)>) -> Registers {
+/// A thread that leaves the code.
+pub struct Left {
+    /// Its registers: it is about to make its call at the call site, or behind it.
+    pub registers: Registers,
+    /// Whether it had the block.
+    pub had_block: bool,
+}
+
+/// Has a thread leave the code for its call site. `data` is what the code has saved, `thunk` the end and the number of the call
+/// site in whose thunk it is.
+pub fn leave(registers: &Registers, block: u64, data: &[u64; 9], thunk: Option<(u64, u32)>) -> Left {
     const SYSCALL: u64 = 2;
+    const CARRY: u64 = 1;
     let mut left = *registers;
     let at: &mut user_regs_struct = &mut left.0;
     let offset = at.rip - block;
+    let [asked, saved, unnoted] =
+        [&raw const inside_asked, &raw const inside_saved, &raw const inside_unnoted].map(offset_of);
+    let [after, returning, opened] =
+        [&raw const inside_after, &raw const inside_returning, &raw const inside_opened].map(offset_of);
+    let had_block = thunk.is_none()
+        && match offset {
+            _ if offset == asked => at.eflags & CARRY == 0,
+            _ => offset > asked && offset != unnoted && offset != returning,
+        };
     let [rdi, rsi, rdx, r8, r9, r10, end, number, result] = *data;
     if let Some((end, number)) = thunk {
         (at.rip, at.rax) = (end - SYSCALL, number.into());
-    } else if offset < offset_of(&raw const inside_saved) {
+    } else if offset < saved || offset == unnoted {
         at.rip = at.rcx - SYSCALL;
+    } else if offset == returning {
+        at.rip = at.rcx;
     } else {
         [at.rdi, at.rsi, at.rdx, at.r8, at.r9, at.r10] = [rdi, rsi, rdx, r8, r9, r10];
-        let [after, opened] = [&raw const inside_after, &raw const inside_opened].map(offset_of);
         if offset < after || offset == opened - SYSCALL {
             (at.rip, at.rax) = (end - SYSCALL, number);
         } else {
             at.rip = end;
             // The kernel may be about to make it again.
             if offset <= opened {
-                return left;
+                return Left { registers: left, had_block };
             }
             at.rax = result;
         }
     }
     // Not in a system call that the kernel would restart.
     at.orig_rax = u64::MAX;
-    left
+    Left { registers: left, had_block }
 }
 
 std::arch::global_asm!(
@@ -162,8 +184,11 @@ std::arch::global_asm!(
     ".endm",
     ".globl inside_begin",
     ".globl inside_common",
+    ".globl inside_asked",
     ".globl inside_saved",
+    ".globl inside_unnoted",
     ".globl inside_after",
+    ".globl inside_returning",
     ".globl inside_opened",
     ".globl inside_end",
     "inside_begin:",
@@ -177,6 +202,10 @@ std::arch::global_asm!(
     "je 70b",
     "cmp dword ptr [rip + inside_begin + {open}], 0",
     "je 70b",
+    // One thread at a time has the block; what others call meanwhile is made as if nobody noted it.
+    "lock bts dword ptr [rip + inside_begin + {busy}], 0",
+    "inside_asked:",
+    "jc 70b",
     "mov [rip + inside_begin + {saved}], rdi",
     "mov [rip + inside_begin + {saved} + 8], rsi",
     "mov [rip + inside_begin + {saved} + 16], rdx",
@@ -196,6 +225,8 @@ std::arch::global_asm!(
     "10:",
     "test r11d, {opens}",
     "jz 11f",
+    "cmp dword ptr [rip + inside_begin + {open}], {all_calls}",
+    "jne 60f",
     "test r9d, {not_plain}",
     "jnz 60f",
     "11:",
@@ -232,7 +263,8 @@ std::arch::global_asm!(
     "test eax, eax",
     "jnz 60f",
     "mov rax, [rip + inside_begin + {statx} + 0x20]",
-    "movzx r9d, al",
+    "mov r9d, eax",
+    "and r9d, {most_known} - 1",
     "shl r9d, 5",
     "lea rdx, [rip + inside_begin + {known}]",
     "add r9, rdx",
@@ -336,6 +368,7 @@ std::arch::global_asm!(
     "mov [rip + inside_begin + {head}], r9",
     "mov [rip + inside_begin + {scratch}], rdx",
     "40:",
+    "inc qword ptr [rip + inside_begin + {calls}]",
     "inside_restore",
     "mov r9, [rip + inside_begin + {mark}]",
     "mov rax, [rip + inside_begin + {saved} + 56]",
@@ -353,12 +386,17 @@ std::arch::global_asm!(
     "inside_restore",
     "mov rcx, [rip + inside_begin + {saved} + 48]",
     "mov rax, [rip + inside_begin + {saved} + 56]",
+    "mov dword ptr [rip + inside_begin + {busy}], 0",
+    "inside_unnoted:",
     "jmp 70b",
     "50:",
     "syscall",
     "inside_after:",
     "mov r9, [rip + inside_begin + {saved} + 32]",
-    "jmp qword ptr [rip + inside_begin + {saved} + 48]",
+    "mov rcx, [rip + inside_begin + {saved} + 48]",
+    "mov dword ptr [rip + inside_begin + {busy}], 0",
+    "inside_returning:",
+    "jmp rcx",
     "51:",
     "syscall",
     "inside_opened:",
@@ -421,7 +459,8 @@ std::arch::global_asm!(
     "mov [rdx + 32], r8",
     "inc r9",
     "mov [rip + inside_begin + {head}], r9",
-    "movzx edx, al",
+    "mov edx, eax",
+    "and edx, {most_known} - 1",
     "shl edx, 5",
     "lea rsi, [rip + inside_begin + {known}]",
     "add rdx, rsi",
@@ -436,7 +475,7 @@ std::arch::global_asm!(
     "59:",
     "inside_restore",
     "mov rax, [rip + inside_begin + {result}]",
-    "jmp qword ptr [rip + inside_begin + {saved} + 48]",
+    "jmp inside_after",
     "inside_end:",
     ".purgem inside_identify",
     ".purgem inside_next_note",
@@ -448,6 +487,9 @@ std::arch::global_asm!(
     not_plain = const !PLAIN_OPEN,
     active = const layout::ACTIVE,
     open = const layout::OPEN,
+    all_calls = const layout::ALL_CALLS,
+    busy = const layout::BUSY,
+    calls = const layout::CALLS,
     saved = const layout::SAVED,
     cwd = const layout::CWD,
     cwd_mount = const layout::CWD_MOUNT,
@@ -458,6 +500,7 @@ std::arch::global_asm!(
     longest_start = const layout::LONGEST_START,
     walks = const libc::O_DIRECTORY | libc::O_NOFOLLOW,
     known = const layout::KNOWN,
+    most_known = const layout::MOST_KNOWN,
     scratch = const layout::SCRATCH,
     empty = const layout::EMPTY,
     statx = const layout::STATX,
