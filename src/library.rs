@@ -159,11 +159,16 @@ impl Library {
     /// What a directory tells of which the log does not: its recording has not ended, or was killed.
     fn unlogged(&self, id: &str) -> Option<Entry> {
         let path = self.directory_of(id);
-        match Snapshot::open(&path) {
-            Ok(snapshot) if snapshot.header().kind.is_recording() => Some(Entry::of(&snapshot)),
-            Ok(_) => None,
-            Err(_) => Entry::unfinished(&path),
+        let of = |snapshot: &Snapshot| snapshot.header().kind.is_recording().then(|| Entry::of(snapshot));
+        if let Ok(snapshot) = Snapshot::open(&path) {
+            return of(&snapshot);
         }
+        let unfinished = Entry::unfinished(&path);
+        if unfinished.as_ref().is_some_and(|entry| entry.state == log::EntryState::Running) {
+            return unfinished;
+        }
+        // It may have ended meanwhile.
+        Snapshot::open(&path).map_or(unfinished, |snapshot| of(&snapshot))
     }
 
     /// Adds the line of a recording to the log, and the paths that it has changed to the index.
