@@ -22,6 +22,8 @@ pub const O_LARGEFILE: i32 = 0o400_000;
 
 /// There is no vfork(2): clone(2) has its flags.
 pub const VFORK: Option<u64> = None;
+/// Nor fork(2).
+pub const FORK: Option<u64> = None;
 
 /// Whether a tracer can make the kernel restart a call that a signal has interrupted, whatever the signal's action.
 /// If not, a command can notice notifications. Here the kernel has already prepared the restart when the tracer sees the

@@ -22,6 +22,8 @@ pub const O_LARGEFILE: i32 = 0o100_000;
 
 /// vfork(2).
 pub const VFORK: Option<u64> = Some(libc::SYS_vfork.cast_unsigned());
+/// fork(2), which glibc makes by clone(2).
+pub const FORK: Option<u64> = Some(libc::SYS_fork.cast_unsigned());
 
 /// Whether a tracer can make the kernel restart a call that a signal has interrupted, whatever the signal's action.
 /// If not, a command can notice notifications.

@@ -37,11 +37,12 @@ pub(super) fn clone3(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSysc
     Ok(())
 }
 
-/// The flags with which a call creates a process or thread (clone(2)); none, if it creates nothing.
+/// The flags with which a call creates a process or thread (clone(2)); none, if it creates nothing, or is of another ABI.
 pub fn creation_flags(number: u64, args: &Args, memory: &dyn Memory) -> u64 {
     let vfork = (libc::CLONE_VM | libc::CLONE_VFORK).unsigned_abs();
     match libc::c_long::try_from(number) {
         _ if Some(number) == arch::VFORK => vfork.into(),
+        _ if Some(number) == arch::FORK => libc::SIGCHLD.unsigned_abs().into(),
         Ok(libc::SYS_clone) => args[0],
         Ok(libc::SYS_clone3) => {
             let mut flags = [0];
