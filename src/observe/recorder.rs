@@ -338,13 +338,13 @@ impl Observer for Recorder {
         self.guarded(LateCalls::None, |state| {
             let caller = Caller { tid: process, tgid: process };
             let traits = state.processes.traits(process);
-            let is_judged_late = traits.rights == Rights::Ours
+            let accepts_some = traits.rights == Rights::Ours
                 && self.path_changes.at_rest().is_some()
                 && !traits.shares_working_directory
                 && state.view_of(caller).is_none()
                 && !state.resolver.is_serving();
             match traits.shares_memory {
-                _ if !is_judged_late => LateCalls::None,
+                _ if !accepts_some => LateCalls::None,
                 // Another thread may rewrite the path of an open before the kernel reads it.
                 true => LateCalls::Queries,
                 false => LateCalls::All,

@@ -436,9 +436,9 @@ impl<'a> Planner<'a> {
             changes.permissions = Some(permissions);
         }
         let [is_our_owner, is_our_group] = [ours(&|at| at.uid == live.uid), ours(&|at| at.gid == live.gid)];
-        // A set-ID program gets both or none.
-        let is_split = wanted.mode & (libc::S_ISUID | libc::S_ISGID) == 0;
-        let is_put_back = |is_ours: bool| is_ours && (is_split || is_our_owner && is_our_group);
+        // A set-ID program gets both or neither.
+        let may_be_split = wanted.mode & (libc::S_ISUID | libc::S_ISGID) == 0;
+        let is_put_back = |is_ours: bool| is_ours && (may_be_split || is_our_owner && is_our_group);
         let owner = (
             if is_put_back(is_our_owner) { wanted.uid } else { live.uid },
             if is_put_back(is_our_group) { wanted.gid } else { live.gid },

@@ -10,11 +10,10 @@
 //! What it must never do: decide anything. A process can write what it likes to its ring, and make calls with the mark: what a
 //! ring says is a claim, and only about read-only calls. So nothing that is changed, refused or recalled rests on it.
 //!
-//! Only processes with memory of their own note calls, and with several threads only those that open nothing, one thread at a
-//! time. When in doubt, the code makes a call as if it were not
-//! there, and the call is judged as any other: when the ring is full, or closed ([`Notebook::close`]), or if it is not known
-//! where the path starts. Neighbours: `notifications.rs` counts the calls and learns the start directories, `tracer.rs`
-//! patches and closes.
+//! Only processes with memory of their own note calls. Where one has several threads, they note only calls that open nothing, one
+//! thread at a time. When in doubt, the code makes a call as if it were not there, and the call is judged as any other: when the
+//! ring is full, or closed ([`Notebook::close`]), or if it is not known where the path starts. Neighbours: `notifications.rs`
+//! counts the calls and learns the start directories, `tracer.rs` patches and closes.
 
 pub mod layout;
 mod notebook;
@@ -36,7 +35,7 @@ use rustix::fs::readlink;
 use sites::{CallSite, KnownSites, Mappings};
 
 use super::observer::{Caller, LateCalls, Observer, gap};
-use super::sys::arch::inside as code;
+use super::sys::arch::{Registers, inside as code};
 use super::sys::{Stopped, Tid};
 use super::syscalls::{Access, DecodedSyscall, Effect, Special};
 
@@ -57,7 +56,7 @@ const MOST_CALLS_BEFORE_PATCH: u32 = 1000;
 /// then, somebody outside of the tree may change what they saw.
 const INTERVALS: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(2)];
 
-/// How often the notes thread lets others run while a call is being judged, before it goes on all the same.
+/// How often the notes thread yields to calls that are being judged, before it goes on all the same.
 const YIELDS: u32 = 2_000;
 
 /// Of so many call sites it is known whether they are patched; the block has room for a part of them.
@@ -93,11 +92,11 @@ pub struct Inside {
     known_sites: Mutex<KnownSites>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Process {
     /// How many calls were judged that it made at call sites that may be patched, since it was patched last.
     calls: u32,
-    /// After how many of them it is patched; 0 before the first.
+    /// After how many of them it is patched.
     calls_before_patch: u32,
     /// The number of the call that it made at each call site, by the return address; none where that is patched, or can't be.
     sites: HashMap<u64, Option<u32>, RandomState>,
@@ -105,6 +104,13 @@ struct Process {
     notebook: Option<Arc<Notebook>>,
     /// Whether it notes nothing any more.
     is_ended: bool,
+}
+
+impl Process {
+    fn new(calls_before_patch: u32) -> Process {
+        let sites = HashMap::default();
+        Process { calls: 0, calls_before_patch, sites, program: None, notebook: None, is_ended: false }
+    }
 }
 
 impl Inside {
@@ -148,16 +154,16 @@ impl Inside {
             interval = long;
             let yields = Cell::new(YIELDS);
             for (process, notebook) in self.all() {
-                if notebook.try_read(process, observer, || self.let_calls_be_judged(&yields)) {
+                if notebook.try_read(process, observer, || self.yield_to_judging(&yields)) {
                     interval = short;
                 }
             }
         }
     }
 
-    /// Lets calls be judged for which their threads wait. Nobody waits for the notes; but those that are old tell less, so not
-    /// longer than `yields` permit.
-    fn let_calls_be_judged(&self, yields: &Cell<u32>) {
+    /// Yields while calls are being judged for which their threads wait, up to `yields` times: nobody waits for the notes, but
+    /// the older they are, the less they tell.
+    fn yield_to_judging(&self, yields: &Cell<u32>) {
         while yields.get() > 0 && self.judging.load(Ordering::Relaxed) > 0 {
             yields.set(yields.get() - 1);
             // Whoever judges it may need this processor.
@@ -207,7 +213,7 @@ impl Inside {
         late_calls: impl FnOnce() -> LateCalls,
     ) -> bool {
         let mut processes = lock(&self.processes);
-        let process = processes.entry(caller.tgid).or_default();
+        let process = self.process(&mut processes, caller.tgid);
         if process.is_ended {
             return false;
         }
@@ -223,12 +229,10 @@ impl Inside {
         if notebook.is_none() && !is_due {
             return false;
         }
-        // Whoever closes it after this, closes it for longer than this call.
-        let times_closed = notebook.as_ref().map(|notebook| notebook.times_closed());
+        // If it is closed after this, it stays closed.
+        let notebook = notebook.map(|notebook| (notebook.times_closed(), notebook));
         let late_calls = late_calls();
-        if let Some((notebook, times_closed)) = notebook.zip(times_closed)
-            && late_calls != LateCalls::None
-        {
+        if let Some((times_closed, notebook)) = notebook {
             notebook.learn(caller, decoded, observer, late_calls, times_closed);
         }
         let is_due = is_due && late_calls == LateCalls::All;
@@ -241,11 +245,8 @@ impl Inside {
     /// Counts a call, and says whether the process is to be patched now.
     fn is_due(&self, tgid: Tid, process: &mut Process) -> bool {
         process.calls += 1;
-        if process.calls_before_patch == 0 {
-            process.calls_before_patch = self.calls_before_patch;
-        }
         if process.program.is_none() && process.calls == CALLS_IF_WORTH {
-            // The name alone: whoever would tell more of the file may be a process of the tree.
+            // Its path alone: for more, the kernel may have to ask a filesystem that the tree serves.
             process.program = readlink(format!("/proc/{tgid}/exe"), Vec::new()).ok();
             let known =
                 process.program.as_ref().and_then(|program| lock(&self.programs).get(program).copied());
@@ -267,9 +268,9 @@ impl Inside {
         }
     }
 
-    /// Closes the notebooks of those whose paths may start elsewhere after a call, or at a directory of another name.
-    /// Where a process `has_threads`, the call may change that of one alone: it notes nothing any more.
-    pub fn close_for(&self, caller: Caller, decoded: &DecodedSyscall, has_threads: bool) -> Closed {
+    /// Closes the notebooks of those whose paths may start elsewhere after a call, or at a directory of another name; whether
+    /// these are all. If the process `has_threads`, the call may change that of one thread alone: it notes nothing any more.
+    pub fn close_for(&self, caller: Caller, decoded: &DecodedSyscall, has_threads: bool) -> bool {
         let moves = |access: &Access| matches!(access.effect, Effect::ChangeDirectory | Effect::ChangeRoot);
         let moves_others = |access: &Access| {
             matches!(
@@ -294,7 +295,7 @@ impl Inside {
         } else if decoded.special.is_some() || moves {
             self.close(caller.tgid);
         }
-        if closes_all { Closed::All } else { Closed::None }
+        closes_all
     }
 
     /// Closes all notebooks.
@@ -325,7 +326,7 @@ impl Inside {
     pub fn end(&self, process: Tid) {
         lock(&self.wanted).remove(&process);
         let mut processes = lock(&self.processes);
-        let process = processes.entry(process).or_default();
+        let process = self.process(&mut processes, process);
         process.is_ended = true;
         let notebook = process.notebook.clone();
         drop(processes);
@@ -336,14 +337,12 @@ impl Inside {
 
     /// A process has ended, or has executed a program: reads its last notes.
     pub fn forget(&self, process: Tid, observer: &impl Observer) {
-        if let Some(notebook) = self.notebook(process) {
-            notebook.read(process, observer);
-        }
         lock(&self.wanted).remove(&process);
-        let Some(process) = lock(&self.processes).remove(&process) else { return };
-        let Some(notebook) = process.notebook else { return };
+        let Some(Process { notebook, program, .. }) = lock(&self.processes).remove(&process) else { return };
+        let Some(notebook) = notebook else { return };
         self.notebooks.fetch_sub(1, Ordering::Release);
-        if let Some(program) = process.program {
+        notebook.read(process, observer);
+        if let Some(program) = program {
             let mut programs = lock(&self.programs);
             let calls = programs.entry(program).or_insert(self.calls_before_patch);
             *calls = match notebook.calls() >= WORTH {
@@ -375,14 +374,7 @@ impl Inside {
         let unfit = || io::Error::from(io::ErrorKind::Unsupported);
         let mappings = Mappings::of(process)?;
         let mut known_sites = lock(&self.known_sites);
-        let mut sites: Vec<CallSite> = Vec::new();
-        if let Some(process) = lock(&self.processes).get_mut(&process) {
-            // Those at which it has made calls, and then others.
-            sites.extend(process.sites.iter().filter_map(|(at, number)| Some((*at, (*number)?))));
-            sites.extend(known_sites.in_process(&mappings).filter(|(at, _)| !process.sites.contains_key(at)));
-            process.sites.extend(sites.iter().map(|(return_address, _)| (*return_address, None)));
-            (process.calls, process.calls_before_patch) = (0, self.calls_before_patch);
-        }
+        let mut sites = self.take_sites(process, known_sites.in_process(&mappings));
         sites.retain(|site| mappings.has_call_at(tracee.tid(), *site));
         // The block is near this one.
         sites.sort_by_key(|(return_address, _)| *return_address != last);
@@ -393,7 +385,7 @@ impl Inside {
             None => {
                 let notebook = Arc::new(Notebook::map_in(tracee, &mappings, first, self.mark)?);
                 let mut processes = lock(&self.processes);
-                processes.entry(process).or_default().notebook = Some(Arc::clone(&notebook));
+                self.process(&mut processes, process).notebook = Some(Arc::clone(&notebook));
                 self.notebooks.fetch_add(1, Ordering::Release);
                 drop(processes);
                 let is_to_read = lock(&self.is_to_read);
@@ -411,6 +403,28 @@ impl Inside {
             }
         }
         Ok(())
+    }
+
+    /// The call sites at which a process has made calls, and then those of others that it does not have yet; each once. It
+    /// counts its calls from the beginning.
+    fn take_sites(&self, process: Tid, others: impl Iterator<Item = CallSite>) -> Vec<CallSite> {
+        let mut processes = lock(&self.processes);
+        let process = self.process(&mut processes, process);
+        let mut sites: Vec<CallSite> =
+            process.sites.iter().filter_map(|(at, number)| Some((*at, (*number)?))).collect();
+        sites.extend(others.filter(|(at, _)| !process.sites.contains_key(at)));
+        process.sites.extend(sites.iter().map(|(at, _)| (*at, None)));
+        (process.calls, process.calls_before_patch) = (0, self.calls_before_patch);
+        sites
+    }
+
+    /// What is known of a process.
+    fn process<'p>(
+        &self,
+        processes: &'p mut HashMap<Tid, Process, RandomState>,
+        process: Tid,
+    ) -> &'p mut Process {
+        processes.entry(process).or_insert_with(|| Process::new(self.calls_before_patch))
     }
 
     /// Has a thread leave the code for the call site from which it came, since a signal is about to be delivered; whether it
@@ -441,13 +455,12 @@ impl Drop for Judging<'_> {
     }
 }
 
-/// Which notebooks a call closes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Closed {
-    /// None, or that of its process.
-    None,
-    /// All.
-    All,
+/// A thread that leaves the code.
+pub struct Left {
+    /// Its registers: it is about to make its call at the call site, or behind it.
+    pub registers: Registers,
+    /// Whether it had the block.
+    pub had_block: bool,
 }
 
 /// What a signal has to do with the code.

@@ -17,7 +17,7 @@ use super::asks;
 use super::descriptors;
 use super::filter::{self, Interception};
 use super::foreign_filter::{self, ChangedProgram};
-use super::inside::{Closed, Leaving};
+use super::inside::Leaving;
 use super::memory::{Memory as _, RemoteAddr};
 use super::nested::{Attached, Nested, Released};
 use super::observer::{Caller, Decision, Errno, Observer, SyscallEntry, Waiting, failed, gap};
@@ -831,10 +831,10 @@ impl<'a, O: Observer> Tracer<'a, O> {
             _ => {}
         }
         let overdue = postponed::is_overdue(since);
-        let mut closed = Closed::None;
+        let mut closed_all = false;
         if let Some(inside) = self.shared.inside() {
             inside.read_all(self.observer);
-            closed = inside.close_for(caller, decoded, self.tracees.has_several_writers(caller.tgid));
+            closed_all = inside.close_for(caller, decoded, self.tracees.has_several_writers(caller.tgid));
             // A thread may be about to make a call from the code.
             let is_filter = matches!(decoded.special, Some(Special::Filter { .. } | Special::Dispatch));
             if is_filter && !overdue && inside.is_busy(caller.tgid) {
@@ -868,8 +868,8 @@ impl<'a, O: Observer> Tracer<'a, O> {
                 return ControlFlow::Continue(Made::No);
             }
         }
-        // Before the observer knew of the call, one may have been opened again.
-        if let Some(inside) = self.shared.inside().filter(|_| closed == Closed::All) {
+        // Until the observer knew of the call, one may have been opened again.
+        if let Some(inside) = self.shared.inside().filter(|_| closed_all) {
             inside.close_all();
             inside.read_all(self.observer);
         }
@@ -975,6 +975,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             let runs_on = !waits || self.tracees.has_several_writers(creator);
             if is_thread {
                 inside.allow_queries(creator);
+            // The child may change the directory of both, or note its own calls in the creator's ring.
             } else if may_have(libc::CLONE_FS) || may_have(libc::CLONE_VM) && runs_on {
                 inside.end(creator);
             } else if may_have(libc::CLONE_VM) || may_have(libc::CLONE_FILES) {

@@ -5,10 +5,10 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use foldhash::fast::RandomState;
-use rustix::fs::SealFlags;
+use rustix::fs::{AtFlags, CWD, SealFlags};
 
 use super::layout;
-use super::notes::{Slot, Start, StartDirectory, Told, named, start_directory, tell};
+use super::notes::{Slot, Start, StartDirectory, Told, identity_of, named, start_directory, tell};
 use super::sites::{CallSite, Mappings};
 use super::{lock, try_lock};
 use crate::trace::memory::{Memory as _, RemoteAddr};
@@ -180,19 +180,22 @@ impl Notebook {
         late_calls: LateCalls,
         times_closed: u64,
     ) {
-        let file = decoded.and_then(|decoded| decoded.accesses.first()).map(|access| &access.file);
-        let start = match file {
-            Some(FileRef::Path { dirfd, path }) if !path.starts_with(b"/") => start_of(caller, *dirfd),
-            _ => None,
-        };
         let open = match late_calls {
-            LateCalls::None => 0,
+            LateCalls::None => return,
             LateCalls::Queries => layout::QUERIES,
             LateCalls::All => layout::ALL_CALLS,
         };
-        let is_new = start.as_ref().is_some_and(|(dirfd, start)| !self.knows(*dirfd, start.identity));
+        let file = decoded.and_then(|decoded| decoded.accesses.first()).map(|access| &access.file);
+        let dirfd = match file {
+            Some(FileRef::Path { dirfd, path }) if !path.starts_with(b"/") => Some(*dirfd),
+            _ => None,
+        };
         let is_open = self.ring.load(of_ring(layout::OPEN)) == open;
-        if is_open && !is_new || !self.ring.exchange(of_ring(layout::BUSY), 0, 1) {
+        if is_open && dirfd.is_none_or(|dirfd| self.knows(caller, dirfd)) {
+            return;
+        }
+        let start = dirfd.and_then(|dirfd| Some((dirfd, start_directory(&link_of(caller, dirfd))?)));
+        if is_open && start.is_none() || !self.ring.exchange(of_ring(layout::BUSY), 0, 1) {
             return;
         }
         self.learn_alone(caller.tgid, start, open, observer, times_closed);
@@ -224,16 +227,16 @@ impl Notebook {
         }
     }
 
-    /// Whether it is known where paths start that start at a directory with this identity.
-    fn knows(&self, dirfd: Dirfd, identity: [u64; 3]) -> bool {
-        match dirfd {
-            Dirfd::Cwd => self.ring.load(of_ring(layout::KNOWS_CWD)) != 0,
-            Dirfd::Fd(_) => {
-                let at = known(identity[0]);
-                let has = |(word, value): (usize, u64)| self.ring.load(at + 8 * word) == value;
-                identity.into_iter().enumerate().all(has) && self.ring.load(at + 24) != 0
-            }
+    /// Whether it is known where the paths of a caller start.
+    fn knows(&self, caller: Caller, dirfd: Dirfd) -> bool {
+        if dirfd == Dirfd::Cwd {
+            return self.ring.load(of_ring(layout::KNOWS_CWD)) != 0;
         }
+        identity_of(CWD, link_of(caller, dirfd).as_bytes(), AtFlags::empty()).is_some_and(|identity| {
+            let at = known(identity[0]);
+            let has = |(word, value): (usize, u64)| self.ring.load(at + 8 * word) == value;
+            identity.into_iter().enumerate().all(has) && self.ring.load(at + 24) != 0
+        })
     }
 
     /// Adds a directory where paths may start; no thread is in the code.
@@ -367,13 +370,12 @@ fn free_block(mappings: &Mappings, address: u64) -> Option<u64> {
     })
 }
 
-/// Where the path of a call starts.
-fn start_of(caller: Caller, dirfd: Dirfd) -> Option<(Dirfd, StartDirectory)> {
-    let link = match dirfd {
+/// The link of procfs that stands for where the paths of a caller start.
+fn link_of(caller: Caller, dirfd: Dirfd) -> String {
+    match dirfd {
         Dirfd::Cwd => format!("/proc/{}/cwd", caller.tid),
         Dirfd::Fd(fd) => format!("/proc/{}/fd/{fd}", caller.tid),
-    };
-    Some((dirfd, start_directory(&link)?))
+    }
 }
 
 /// Where something is in the ring.

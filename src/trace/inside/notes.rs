@@ -141,7 +141,7 @@ pub fn start_directory(link: &str) -> Option<StartDirectory> {
 }
 
 /// Inode number, device and mount of what is at a path, as the code sees them.
-fn identity_of(directory: BorrowedFd<'_>, path: &[u8], flags: AtFlags) -> Option<[u64; 3]> {
+pub fn identity_of(directory: BorrowedFd<'_>, path: &[u8], flags: AtFlags) -> Option<[u64; 3]> {
     let found = statx(directory, path, flags, StatxFlags::INO | StatxFlags::MNT_ID).ok()?;
     let device = u64::from(found.stx_dev_minor) << 32 | u64::from(found.stx_dev_major);
     Some([found.stx_ino, device, found.stx_mnt_id])

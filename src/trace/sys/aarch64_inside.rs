@@ -1,6 +1,7 @@
 //! On aarch64 no process notes its own calls: each is a ptrace-stop there, since there are no notifications.
 
 use super::Registers;
+use crate::trace::inside::Left;
 
 /// There is no code.
 pub fn code() -> &'static [u8] {
@@ -31,14 +32,6 @@ pub fn jump(_: [u8; SITE], _: u32, _: u64, _: u64) -> Option<[u8; 4]> {
 /// Nor has it a thunk.
 pub fn thunk(_: u64, _: u64, _: u64, _: &str, _: u32) -> Option<Vec<u8>> {
     None
-}
-
-/// A thread that leaves the code.
-pub struct Left {
-    /// Its registers.
-    pub registers: Registers,
-    /// Whether it had the block.
-    pub had_block: bool,
 }
 
 /// No thread is in the code.

@@ -4,7 +4,7 @@
 //! leave the code ([`leave`]), so that it never runs twice at once.
 
 use super::{Registers, user_regs_struct};
-use crate::trace::inside::layout;
+use crate::trace::inside::{Left, layout};
 use crate::trace::syscalls::PLAIN_OPEN;
 
 /// The bytes of the code, which lies at the beginning of the block.
@@ -95,14 +95,6 @@ pub fn thunk(block: u64, at: u64, end: u64, name: &str, number: u32) -> Option<V
 fn offset_of(symbol: *const u8) -> u64 {
     // SAFETY: both lie in the bytes that are assembled below.
     unsafe { symbol.offset_from_unsigned(&raw const inside_begin) as u64 }
-}
-
-/// A thread that leaves the code.
-pub struct Left {
-    /// Its registers: it is about to make its call at the call site, or behind it.
-    pub registers: Registers,
-    /// Whether it had the block.
-    pub had_block: bool,
 }
 
 /// Has a thread leave the code for its call site. `data` is what the code has saved, `thunk` the end and the number of the call
