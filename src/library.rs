@@ -12,6 +12,8 @@
 //! - [`name`]: how a snapshot is named on the command line.
 //! - [`notes`]: what hooks and shells were asked to have recorded, and what came of it.
 //! - [`reference`]: how a program names one.
+//! - [`recordings`]: the recordings in their order, for undo and redo: what can be undone, and what came later. [`touched`]: which
+//!   later recordings changed what others had changed.
 //! - [`undone`]: which recordings are undone; [`rescues`]: of which recordings a rescue is.
 //! - [`delete`]: removes a recording and its rescues; [`retention`]: decides which ones go. [`disk`]: what they take.
 //! - [`fsck`]: what is damaged, missing or foreign.
@@ -28,12 +30,14 @@ pub mod log;
 pub mod name;
 pub mod notes;
 mod place;
+pub mod recordings;
 pub mod reference;
 pub mod rescues;
 pub mod retention;
 pub mod scope;
 pub mod session;
 pub mod sources;
+pub mod touched;
 pub mod undone;
 
 use std::collections::{HashMap, HashSet};

@@ -1,25 +1,28 @@
-//! The later recordings that changed what is to be put back: what is in the way, and what else could be undone.
+//! What recordings have changed since, in words: what is in the way of an undo, redo or restore, and what else could be undone.
+//!
+//! `library::recordings` and `library::touched` find it.
 
-use std::collections::HashSet;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::collections::{BTreeMap, HashSet};
 
 use super::log::command_line;
 use super::open::is_in_reach;
 use super::out::Console;
 use crate::cli::SessionAccess;
-use crate::library::linked::ChangedFiles;
-use crate::library::scope::changes_any;
+use crate::library::recordings::{ChangedBy, Recordings};
+use crate::library::touched::ChangedPaths;
+use crate::library::undone::Undone;
 use crate::library::{Entry, Library};
-use crate::snapshot::change::PathEffect;
-use crate::snapshot::{FileRecord, FileType, Snapshot, State};
+use crate::snapshot::net::{ChainBreak, Net};
+use crate::snapshot::{Snapshot, printable};
 
 /// How many recordings are named before the rest is only counted.
 const NAMED: usize = 5;
 
 /// What a recording is called if `access` does not reach it.
-pub const ELSEWHERE: &str = "a recording elsewhere";
+const ELSEWHERE: &str = "a recording elsewhere";
+
+/// Paths, and why each is a conflict.
+type Conflicts = BTreeMap<Vec<u8>, String>;
 
 /// Names those of `entries` that changed something which `snapshot` tells of, and says whether there is one and all are in
 /// reach.
@@ -46,61 +49,66 @@ pub fn name_later<'e>(
     !later.is_empty() && elsewhere.is_empty()
 }
 
-/// Paths that recordings changed.
-#[derive(Default)]
-pub struct ChangedPaths {
-    paths: HashSet<Vec<u8>>,
-    /// Directories that undoing removes, with all that is in them.
-    made_directories: HashSet<Vec<u8>>,
-    files: ChangedFiles,
+/// Says what later recordings have changed.
+pub struct Later<'a> {
+    /// The recordings.
+    pub recordings: &'a Recordings,
+    /// Which of them may be named.
+    pub access: &'a SessionAccess,
 }
 
-impl ChangedPaths {
-    /// Adds what a recording changed, as far as an undo changes it.
-    pub fn add(&mut self, snapshot: &Snapshot) {
-        // Every command in a sandbox makes the same mount points.
-        let counts = |effect: PathEffect| effect.is_undone() && effect != PathEffect::MountPoint;
-        for record in snapshot.files().iter().filter(|record| counts(PathEffect::of(record))) {
-            if is_made_directory(record) {
-                self.made_directories.insert(record.path.clone());
-            }
-            self.paths.insert(record.path.clone());
-        }
-        self.files.add(snapshot);
+impl Later<'_> {
+    fn reaches(&self, entry: &Entry) -> bool {
+        is_in_reach(entry, &self.recordings.library, self.access)
     }
 
-    /// Whether a later recording changed one of them, or one of these files by another name. An import has changed
-    /// nothing here.
-    pub fn are_touched_by(&mut self, entry: &Entry, library: &Library) -> bool {
-        self.are_touched_apart_from(&HashSet::new(), entry, library)
+    fn called(&self, entry: &Entry) -> String {
+        match self.reaches(entry) {
+            true => format!("{} ({})", entry.id, command_line(entry)),
+            false => ELSEWHERE.to_owned(),
+        }
     }
 
-    /// The same, where some changes of that recording do not count.
-    pub fn are_touched_apart_from(
-        &mut self,
-        undone: &HashSet<Vec<u8>>,
-        entry: &Entry,
-        library: &Library,
-    ) -> bool {
-        if entry.imported {
-            return false;
-        }
-        let is_one = |path: &[u8]| {
-            !undone.contains(path)
-                && (self.paths.contains(path)
-                    || !self.made_directories.is_empty()
-                        && Path::new(OsStr::from_bytes(path))
-                            .ancestors()
-                            .any(|above| self.made_directories.contains(above.as_os_str().as_bytes())))
+    fn reasons(&self, changed: ChangedBy<'_>, why: impl Fn(&str) -> String) -> Conflicts {
+        changed.into_iter().map(|(path, entry)| (path, why(&self.called(entry)))).collect()
+    }
+
+    /// What is in the way of an undo of `chosen`, which is that of the recordings `of` as one.
+    pub fn conflicts_of_undo(&self, chosen: &[&Entry], net: &Net, of: &[&Entry]) -> Conflicts {
+        let later = self.recordings.later_than(chosen);
+        let by_other_names = self.recordings.changed_by_other_names(&net.snapshot, later);
+        let why = |(entry, name): (&Entry, Vec<u8>)| match self.reaches(entry) {
+            true => format!("its hard link {} was changed since by {}", printable(&name), self.called(entry)),
+            false => format!("a hard link of it was changed since by {ELSEWHERE}"),
         };
-        self.files.changed_by(entry, library).iter().any(|(_, name)| !undone.contains(name))
-            || entry.changes.any()
-                && self.paths.iter().any(|path| entry.may_change(path))
-                && changes_any(&library.directory_of(&entry.id), is_one)
+        let by_other_names = by_other_names.into_iter().map(|(path, changed)| (path, why(changed)));
+        let breaks = net.breaks.iter().map(|one| (one.path.clone(), self.reason_of(one, of)));
+        by_other_names.chain(breaks).collect()
     }
-}
 
-fn is_made_directory(record: &FileRecord) -> bool {
-    let is_directory = |state: &State| state.present().is_some_and(|at| at.file_type == FileType::Directory);
-    is_directory(&record.after) && !is_directory(&record.before)
+    /// Who has changed a path between two of the recordings `of`.
+    fn reason_of(&self, broken: &ChainBreak, of: &[&Entry]) -> String {
+        let (older, newer) = (of[broken.older], of[broken.newer]);
+        let who = self.recordings.changed_between(broken, older, newer).map(|entry| self.called(entry));
+        let who = who.unwrap_or_else(|| "something that is not in the library".to_owned());
+        format!("between {} and {} it was changed by {who}", older.id, newer.id)
+    }
+
+    /// What is in the way of a redo of the recordings `ids`, of which `rescue` is what the undo has overwritten.
+    pub fn conflicts_of_redo(&self, undone: &Undone, ids: &[&str], rescue: &Net) -> Conflicts {
+        let interrupted = "it was changed while the undo was interrupted";
+        let mut conflicts: Conflicts =
+            rescue.breaks.iter().map(|one| (one.path.clone(), interrupted.to_owned())).collect();
+        let attributes = self.recordings.with_other_attributes_since(undone, &rescue.snapshot);
+        conflicts.extend(self.reasons(attributes, |who| format!("changed since by {who}")));
+        let undone_since = self.recordings.undone_since(undone, ids, &rescue.snapshot);
+        conflicts
+            .extend(self.reasons(undone_since, |who| format!("{who} was undone since: redo that first")));
+        conflicts
+    }
+
+    /// Which of these paths recordings have changed after `chosen`, and which one.
+    pub fn changed_later(&self, chosen: &[&Entry], paths: &HashSet<&[u8]>) -> Conflicts {
+        self.reasons(self.recordings.changed_later(chosen, paths), str::to_owned)
+    }
 }

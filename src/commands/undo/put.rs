@@ -105,3 +105,18 @@ impl Put<'_> {
         })
     }
 }
+
+/// Takes an interrupted restore back, unless something has changed since.
+pub fn take_back(rescue: &Snapshot) -> anyhow::Result<RestoreOutcome> {
+    let choice = Chosen {
+        selection: &Selection::all(),
+        exclusions: &Exclusions::new(&[])?,
+        conflicts: &BTreeMap::new(),
+        no_git: false,
+    };
+    let (policy, command) =
+        (policy(rescue, false, false)?, rescue::command(rescue.path(), Side::Before, &[])?);
+    let request =
+        RestoreRequest { is_whole: true, ..RestoreRequest::new(Side::Before, &policy, &choice, &command) };
+    Ok(run::run(rescue, &request, &RestoreBar::default())?)
+}

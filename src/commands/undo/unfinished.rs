@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
 
-use super::Recordings;
+use super::Undoing;
 use crate::cli::Undo;
 use crate::commands::open::{is_part_of, scope};
 use crate::commands::out::Console;
@@ -23,14 +23,14 @@ enum Unfinished {
     Killed,
 }
 
-impl Recordings {
+impl Undoing {
     /// Why a recording can't be undone yet; none if it can, or if this process is part of it.
     fn unfinished(&self, entry: &Entry) -> Option<Unfinished> {
         if entry.imported || !matches!(entry.state, EntryState::Running | EntryState::Unrecovered) {
             return None;
         }
         // The log calls it running if all of it was killed after its first snapshot.
-        let begin = recover::recorder(&self.library.directory_of(&entry.id))?;
+        let begin = recover::recorder(&self.recordings.library.directory_of(&entry.id))?;
         let is_alive = begin.recorder.is_alive() || begin.front.is_alive();
         (!is_part_of(&begin)).then_some(if is_alive { Unfinished::Running } else { Unfinished::Killed })
     }
@@ -38,12 +38,13 @@ impl Recordings {
     /// Those in scope, the newest first.
     fn all_unfinished(&self, args: &Undo) -> impl Iterator<Item = (&Entry, Unfinished)> {
         let scope = scope(&args.options.access, args.options.all);
-        let unfinished = self.entries.iter().rev().filter_map(|entry| Some((entry, self.unfinished(entry)?)));
-        unfinished.filter(move |(entry, _)| scope.contains(entry, &self.library))
+        let unfinished =
+            self.recordings.entries.iter().rev().filter_map(|entry| Some((entry, self.unfinished(entry)?)));
+        unfinished.filter(move |(entry, _)| scope.contains(entry, &self.recordings.library))
     }
 
     /// Says which unfinished recording in scope is newer than the oldest of those that were chosen, and the ways that work; none
-    /// if there is none, or if a session is undone as a whole, since [`Recordings::name_unfinished`] has named its own.
+    /// if there is none, or if a session is undone as a whole, since [`Undoing::name_unfinished`] has named its own.
     pub(super) fn passed_over(&self, chosen: &[&Entry], paths: &[OsString], args: &Undo) -> Option<String> {
         if args.options.access.session.is_some() {
             return None;
@@ -88,7 +89,7 @@ impl Recordings {
 
     /// The command line that recovers a recording.
     fn recovery(&self, id: &str) -> String {
-        let path = self.library.directory_of(id);
+        let path = self.recordings.library.directory_of(id);
         format!("agent-snapshot recover {}", shell_word(path.as_os_str().as_bytes()))
     }
 }
