@@ -140,7 +140,7 @@ fn bad_addresses() {
 fn children() {
     prepare();
     often(|_| stat("a/one"));
-    for _ in 0..20 {
+    for _ in 0..4 {
         let child = fork(|| {
             often(|_| stat("b/two"));
             0

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::support::{Place, Run};
+use crate::support::{Place, Run, python_with_modules};
 
 /// Validates a Statement, and each ResourceDescriptor in its predicate, by the classes of in-toto.
 const VALIDATE: &str = r#"
@@ -31,11 +31,12 @@ fn attest(place: &Place, flags: &[&str]) -> Value {
 }
 
 fn validate(place: &Place, statement: &Value) {
-    if !place.can_run(&["python3", "-c", "import in_toto_attestation"]) {
+    if !place.can_run(&[&python_with_modules(), "-c", "import in_toto_attestation"]) {
         println!("skipped: no in-toto-attestation");
         return;
     }
-    let mut python = place.program("python3").args(["-c", VALIDATE]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut python =
+        place.program(python_with_modules()).args(["-c", VALIDATE]).stdin(Stdio::piped()).spawn().unwrap();
     python.stdin.take().unwrap().write_all(statement.to_string().as_bytes()).unwrap();
     assert!(python.wait().unwrap().success());
 }

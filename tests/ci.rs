@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 
 use self::github::{Job, Step, Values};
 use self::gitlab::Strategy;
-use crate::support::{BINARY, Place, Run, SHELL, has, shown};
+use crate::support::{BINARY, Place, Run, SHELL, has, python_with_modules, shown};
 
 /// The shell that a workflow names in `defaults.run.shell`.
 const RECORDED: &str = "agent-snapshot-bash --noprofile --norc -eo pipefail {0}";
@@ -122,7 +122,7 @@ fn github_job_is_recorded_judged_and_published() {
 
 /// Validates the SARIF in a directory with the schema of OASIS, if Python has jsonschema.
 fn is_valid_sarif(place: &Place, directory: &Path) {
-    if !place.can_run(&["python3", "-c", "import jsonschema"]) {
+    if !place.can_run(&[&python_with_modules(), "-c", "import jsonschema"]) {
         println!("skipped: Python has no jsonschema");
         return;
     }
@@ -130,7 +130,7 @@ fn is_valid_sarif(place: &Place, directory: &Path) {
                           schema, log = (json.load(open(name)) for name in sys.argv[1:])\n\
                           jsonschema.Draft7Validator(schema).validate(log)";
     let schema = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/sarif-schema-2.1.0.json");
-    let mut python = place.program("python3");
+    let mut python = place.program(python_with_modules());
     let output = python.args(["-c", SCRIPT, schema]).arg(directory.join("findings.sarif")).output().unwrap();
     assert!(output.status.success(), "{output:?}");
 }

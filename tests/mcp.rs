@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::support::{BINARY, Place, User};
+use crate::support::{BINARY, Place, User, python_with_modules};
 
 const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testdata/mcp_client.py");
 
@@ -22,11 +22,11 @@ struct Client {
 impl Client {
     /// Starts one in the working directory of a place; none if the SDK is missing, which is said.
     fn start(place: &Place, arguments: &[&str]) -> Option<Client> {
-        if !place.can_run(&["python3", "-c", "import mcp, jsonschema"]) {
+        if !place.can_run(&[&python_with_modules(), "-c", "import mcp, jsonschema"]) {
             println!("skipped: no mcp or jsonschema");
             return None;
         }
-        let mut command = place.program("python3");
+        let mut command = place.program(python_with_modules());
         command.arg(CLIENT).arg(place.executable(Path::new(BINARY))).arg("mcp").args(arguments);
         Some(Client::of(command))
     }
@@ -496,7 +496,7 @@ fn session_of_the_environment_limits_the_tools() {
     if Client::start(&place, &[]).is_none() {
         return;
     }
-    let mut command = place.program("python3");
+    let mut command = place.program(python_with_modules());
     command.args([CLIENT, BINARY, "mcp"]).env("AGENT_SNAPSHOT_SESSION", "mine");
     let mut client = Client::of(command);
     let log = client.call("log", json!({}));
@@ -528,7 +528,8 @@ fn undo_works_inside_a_session() {
         return;
     }
     let mut command = place.command();
-    let script = format!("echo two > a; echo $(cat a); exec python3 {CLIENT} {BINARY} mcp");
+    let python = python_with_modules();
+    let script = format!("echo two > a; echo $(cat a); exec {python} {CLIENT} {BINARY} mcp");
     command.args(["session", "--quiet", "--name", "s", "--", "sh", "-c", &script]);
     let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let input = process.stdin.take();

@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 
 use crate::support::{
     BINARY, MECHANISMS, Place, Random, SmallFilesystem, User, assert_same, bytes, command_of,
-    describe_recorded, kill, needs_root, scan, trace_verb, tracer_of, wait,
+    describe_recorded, kill, needs_root, rounds, scan, trace_verb, tracer_of, wait,
 };
 
 /// Kills both processes of a recording, neither of which notices that the other is gone.
@@ -527,7 +527,7 @@ fn flipped_bit_of_a_journal_costs_one_path_and_is_told() {
 #[test]
 #[ignore = "slow: hundreds of recoveries"]
 fn slow_flipped_bit_of_a_journal_costs_one_path_and_is_told() {
-    flip_bits(300);
+    flip_bits(rounds(300));
 }
 
 fn flip_bits(tries: usize) {

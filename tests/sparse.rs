@@ -7,7 +7,7 @@ use std::process::{Output, Stdio};
 
 use agent_snapshot::snapshot::blobs::{BlobWriter, Compression, StoreLimit};
 
-use crate::support::{BINARY, Place, stderr};
+use crate::support::{BINARY, Place, python_with_modules, stderr};
 
 const GIB: u64 = 1 << 30;
 
@@ -225,13 +225,13 @@ fn documented_expressions_return_complete_contents() {
         let code = code.replace("out/blobs.parquet", "blobs.parquet");
         let script =
             format!("import hashlib\ntry: import {module}\nexcept ImportError: exit(77)\n{code}\n{show}");
-        let mut python = place.program("python3");
+        let mut python = place.program(python_with_modules());
         match python.args(["-c", &script]).output() {
             Ok(output) if output.status.code() == Some(77) => println!("skipped: no {module}"),
             Ok(output) => {
                 assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{}", stderr(&output))
             }
-            Err(error) => println!("skipped: no python3: {error}"),
+            Err(error) => println!("skipped: no Python: {error}"),
         }
     }
 }

@@ -163,6 +163,17 @@ pub fn status(output: &Output) -> i32 {
     output.status.code().unwrap_or_else(|| 1000 + output.status.signal().unwrap())
 }
 
+/// How often a slow test does something: as often as it says, or `SLOW_PERCENT` of that.
+pub fn rounds(all: usize) -> usize {
+    let percent = std::env::var("SLOW_PERCENT").map_or(100, |percent| percent.parse().unwrap());
+    (all * percent).div_ceil(100)
+}
+
+/// The Python that has the modules: `PYTHON`, or the first one of PATH.
+pub fn python_with_modules() -> String {
+    std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned())
+}
+
 /// Numbers that follow from a seed (xorshift64).
 pub struct Random(u64);
 

@@ -15,7 +15,9 @@ use parquet::record::RowAccessor as _;
 use serde_json::Value;
 use walkdir::WalkDir;
 
-use crate::support::{Place, Run, SmallFilesystem, User, chmod, file_record, header, kill, trace_program};
+use crate::support::{
+    Place, Run, SmallFilesystem, User, chmod, file_record, header, kill, python_with_modules, trace_program,
+};
 
 const TABLES: [&str; 4] = ["files", "network", "processes", "recordings"];
 
@@ -83,7 +85,7 @@ fn recordings(tables: &Path, table: &str) -> Vec<String> {
 
 /// Runs a Python script in the directory of the tables; none if it misses a module.
 fn python(place: &Place, script: &str) -> Option<String> {
-    let mut command = place.program("python3");
+    let mut command = place.program(python_with_modules());
     let output = command.current_dir(place.base()).args(["-c", script]).output().ok()?;
     let text = String::from_utf8(output.stdout).unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
@@ -575,7 +577,7 @@ fn readers_see_all_rows(engines: &[&str], days: i64) {
     let place = Place::new();
     let tables = place.base().join("tables");
     let rows = many_small_files(&tables, days);
-    let python = std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into());
+    let python = python_with_modules();
     let begin = |(number, engine): (usize, &&str)| {
         let mut command = place.program(&python);
         command.current_dir(place.base()).args(["-c", &format!("{engine}{READER}"), &rows.to_string()]);

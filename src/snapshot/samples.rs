@@ -9,6 +9,11 @@ use super::layout::{Commit, SnapshotDir};
 use super::manifest::*;
 use super::wire::write_manifest;
 
+/// The Python that has the modules: `PYTHON`, or the first one of PATH.
+pub fn python() -> Command {
+    Command::new(std::env::var_os("PYTHON").unwrap_or_else(|| "python3".into()))
+}
+
 /// A header with every list empty.
 pub fn header() -> Header {
     let id = "0123456789abcdef".to_owned();

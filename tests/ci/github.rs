@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::Place;
+use crate::support::{Place, python_with_modules};
 
 /// Prints a YAML file as JSON.
 const TO_JSON: &str = "import json, sys, yaml; json.dump(yaml.safe_load(open(sys.argv[1])), sys.stdout)";
@@ -44,11 +44,11 @@ pub struct Step {
 
 /// A YAML file; none if Python can't read it.
 pub fn yaml(place: &Place, file: &Path) -> Option<Value> {
-    if !place.can_run(&["python3", "-c", "import yaml"]) {
+    if !place.can_run(&[&python_with_modules(), "-c", "import yaml"]) {
         println!("skipped: Python has no yaml");
         return None;
     }
-    let output = place.program("python3").args(["-c", TO_JSON]).arg(file).output().unwrap();
+    let output = place.program(python_with_modules()).args(["-c", TO_JSON]).arg(file).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     Some(serde_json::from_slice(&output.stdout).unwrap())
 }

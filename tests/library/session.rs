@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::{library, log, verb};
 use crate::support::{
     BINARY, MECHANISMS, PATIENCE, Place, Random, Terminal, User, assert_same, descendants, describe, has,
-    kill, needs_root, numbered, pidfd_of, scan, tracer_of, wait, wait_for_end,
+    kill, needs_root, numbered, pidfd_of, rounds, scan, tracer_of, wait, wait_for_end,
 };
 use crate::undo::random::cases;
 
@@ -1237,7 +1237,7 @@ fn kills_at_random_moments_lose_no_step() {
 #[ignore = "slow: hundreds of kills"]
 fn slow_kills_at_random_moments_lose_no_step() {
     let mut random = Random::seeded();
-    for victim in VICTIMS.into_iter().cycle().take(cases(100) as usize) {
+    for victim in VICTIMS.into_iter().cycle().take(rounds(100)) {
         kill_after(10 + random.below(300) as u64, victim, &mut random);
     }
 }

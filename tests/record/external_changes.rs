@@ -10,7 +10,7 @@ use std::thread;
 
 use agent_snapshot::snapshot::{Snapshot, WarningKind};
 
-use crate::support::{Place, Random, chmod, lost, program};
+use crate::support::{Place, Random, chmod, lost, program, rounds};
 
 /// Records `script`, and has `change` done once it has written a line; it goes on when its own standard
 /// input ends.
@@ -220,7 +220,7 @@ fn manifest_is_readable_whatever_other_processes_do() {
 #[test]
 #[ignore = "slow: hundreds of recordings"]
 fn slow_manifest_is_readable_whatever_other_processes_do() {
-    (1000..1150).for_each(record_meddled);
+    (1000..1000 + rounds(150) as u64).for_each(record_meddled);
 }
 
 #[test]

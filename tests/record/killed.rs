@@ -8,7 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    BINARY, MECHANISMS, Place, Random, bytes, command_of, descendants, kill, lost, program, stderr,
+    BINARY, MECHANISMS, Place, Random, bytes, command_of, descendants, kill, lost, program, rounds, stderr,
     tracer_of, wait,
 };
 use agent_snapshot::snapshot::Snapshot;
@@ -278,7 +278,7 @@ fn killing_any_tracee_leaves_a_complete_snapshot() {
 #[test]
 #[ignore = "slow: thousands of kills"]
 fn slow_killing_any_tracee_leaves_a_complete_snapshot() {
-    kill_in_the_tree(&mut Random::seeded(), 2000);
+    kill_in_the_tree(&mut Random::seeded(), rounds(2000));
 }
 
 #[test]
@@ -289,5 +289,5 @@ fn killing_the_recorder_leaves_nothing_running() {
 #[test]
 #[ignore = "slow: hundreds of recordings"]
 fn slow_killing_the_recorder_leaves_nothing_running() {
-    kill_recorder(&mut Random::seeded(), 300);
+    kill_recorder(&mut Random::seeded(), rounds(300));
 }

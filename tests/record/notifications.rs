@@ -8,7 +8,7 @@ use agent_snapshot::snapshot::WarningKind;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::{Place, command_of, program, traced_by, tracer_of};
+use crate::support::{Place, command_of, program, rounds, traced_by, tracer_of};
 
 /// Notifications, whatever mechanism the other tests use.
 const NOTIFICATIONS: [&str; 2] = ["--mechanism", "auto"];
@@ -77,7 +77,7 @@ fn killing_the_recorder_fails_no_read_only_syscall() {
 #[test]
 #[ignore = "slow: hundreds of kills"]
 fn slow_killing_the_recorder_fails_no_read_only_syscall() {
-    check_kills(400);
+    check_kills(rounds(400));
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! What is found in small bundles, and how it is told.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use super::super::testing::{BundleTrees, Ran, run};
-use crate::snapshot::samples::{created, present};
+use crate::snapshot::samples::{created, present, python};
 use crate::snapshot::{
     Exec, FileRecord, FileType, LeftOutUse, NetworkAddress, NetworkOperation, NetworkUse, Operation,
     Operations, PathUse, Present, RecordedProcess, State, Suppressed, Warning, WarningKind,
@@ -548,7 +548,7 @@ fn sarif_holds_hostile_names_and_is_the_same_each_time() {
 #[track_caller]
 pub fn is_valid_sarif(log: &[u8]) {
     let python = |script: &str| {
-        let mut command = Command::new("python3");
+        let mut command = python();
         command.args([
             "-c",
             script,

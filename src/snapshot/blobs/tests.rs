@@ -10,6 +10,7 @@ use proptest::prelude::*;
 
 use super::super::sparse::BLOCK;
 use super::*;
+use crate::snapshot::samples::python;
 
 fn writer() -> BlobWriter {
     BlobWriter::new(tempfile::tempfile().unwrap(), Compression::Snappy).unwrap()
@@ -462,9 +463,9 @@ fn a_sparse_file_that_changes_while_it_is_read_is_detected() {
 
 #[test]
 fn pyarrow_reads_the_file_as_it_is() {
-    let python = |script: &str| Command::new("python3").args(["-c", script]).output();
+    let python = |script: &str| python().args(["-c", script]).output();
     if !python("import pyarrow").is_ok_and(|output| output.status.success()) {
-        println!("skipped: no python3 with pyarrow");
+        println!("skipped: no Python with pyarrow");
         return;
     }
     let mut writer = writer();
