@@ -78,9 +78,11 @@ pub struct Mounts {
 /// A mount point of a call under way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PendingMountPoint {
-    /// By its name here.
-    pub point: Vec<u8>,
+    /// Its path in the namespace.
+    point: Vec<u8>,
     namespace: Option<NamespaceId>,
+    /// What comes to be hidden, by its name here; none if something is mounted there already.
+    pub covered: Option<Vec<u8>>,
 }
 
 /// The root and the mount namespace of a thread.
@@ -217,10 +219,11 @@ impl Mounts {
     }
 
     /// Notes that a call begins which mounts something at `point`, or unmounts it, in our own namespace unless
-    /// its thread has another view.
-    pub fn begins(&mut self, point: &[u8], view: Option<&View>) -> PendingMountPoint {
+    /// its thread has another view; `name` is that of the point here.
+    pub fn begins(&mut self, point: &[u8], name: Option<Vec<u8>>, view: Option<&View>) -> PendingMountPoint {
         let namespace = view.map_or(self.own_namespace, |view| Some(view.namespace));
-        let point = PendingMountPoint { point: point.to_vec(), namespace };
+        let covered = name.filter(|_| !view.is_some_and(|view| self.is_mounted_over(view, point)));
+        let point = PendingMountPoint { point: point.to_vec(), namespace, covered };
         self.pending.push(point.clone());
         point
     }
@@ -638,8 +641,8 @@ mod tests {
         assert!(!mounts.naming.ours.table.mounts().is_empty() && !mounts.moved());
         assert_eq!(mounts.served(), [b""; 0]);
         let elsewhere = View { namespace: 2, root: Vec::new() };
-        let other = mounts.begins(b"/a", Some(&elsewhere));
-        let [first, second] = [(); 2].map(|()| mounts.begins(b"/a", None));
+        let other = mounts.begins(b"/a", None, Some(&elsewhere));
+        let [first, second] = [(); 2].map(|()| mounts.begins(b"/a", None, None));
         mounts.ended(&first);
         assert_eq!(mounts.served(), [b"/a"]);
         assert!(mounts.moved(), "names are doubtful meanwhile");
@@ -650,7 +653,7 @@ mod tests {
         assert_eq!(mounts.served(), [b""; 0]);
         assert!(!mounts.moved(), "nothing was mounted");
         let view = View { namespace: 1, root: Vec::new() };
-        mounts.begins(b"/a", Some(&view));
+        mounts.begins(b"/a", None, Some(&view));
         assert_eq!(mounts.served(), [b""; 0]);
         assert!(!mounts.moved(), "another namespace is of no matter to names out here");
         assert!(mounts.is_changing(&view, b"/a/f") && !mounts.is_changing(&view, b"/ab"));

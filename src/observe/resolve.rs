@@ -62,8 +62,6 @@ pub struct Resolved {
     /// Whether nothing is there, and the path goes on from it by a dot or two, so that nothing can be made by it.
     pub leads_nowhere: bool,
     /// Its path in the thread's own mount namespace, if that need not be the same.
-    pub inner: Option<Vec<u8>>,
-    /// The same, also where a known directory has led there.
     pub seen_at: Option<Vec<u8>>,
     /// The directories of the overlay that shows it, if the tree has mounted that.
     pub overlay: Option<Layers>,
@@ -80,7 +78,6 @@ impl Resolved {
             left,
             must_be_directory: false,
             leads_nowhere: false,
-            inner: None,
             seen_at: None,
             overlay: None,
         }
@@ -343,7 +340,7 @@ impl Resolver {
                     false => Place::Named(parent_of(&ours)?.to_vec()),
                 };
                 let Place::Named(parent) = place else { return None };
-                (ours, parent, Some([names.root.as_slice(), &name].concat()))
+                (ours, parent, Some(names.in_namespace(&name)))
             }
             Some(_) => return None,
         };
@@ -370,7 +367,6 @@ impl Resolver {
             left,
             must_be_directory: false,
             leads_nowhere: false,
-            inner: None,
             seen_at,
             overlay: None,
         })
@@ -551,7 +547,7 @@ impl<'a> Walk<'a> {
     ) -> Result<Resolved, Unresolved> {
         let crossed = self.crossed_by_name()?;
         let left = std::mem::take(&mut self.left);
-        let (mut overlay, mut inner) = (None, None);
+        let (mut overlay, mut seen_at) = (None, None);
         let (path, left) = match self.names.place(&path) {
             None => ([self.names.root.as_slice(), trim_root(&path)].concat(), left),
             Some(place) => {
@@ -559,7 +555,7 @@ impl<'a> Walk<'a> {
                     Place::Named(ours) => Some(ours),
                     _ => None,
                 });
-                inner = Some([self.names.root.as_slice(), trim_root(&path)].concat());
+                seen_at = Some(self.names.in_namespace(&path));
                 if let Place::Overlay(layers) = &place {
                     overlay = Some(layers.clone());
                 }
@@ -568,8 +564,7 @@ impl<'a> Walk<'a> {
         };
         let path = if path.is_empty() { b"/".to_vec() } else { path };
         let leads_nowhere = self.leads_nowhere;
-        let seen_at = inner.clone();
-        Ok(Resolved { path, stat, crossed, left, must_be_directory, leads_nowhere, inner, seen_at, overlay })
+        Ok(Resolved { path, stat, crossed, left, must_be_directory, leads_nowhere, seen_at, overlay })
     }
 
     /// The symlinks on the way by their names here; those on private mounts have none.

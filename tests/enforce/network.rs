@@ -1,6 +1,7 @@
 //! Socket addresses: connect, bind, listen, send.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 
 use agent_snapshot::snapshot::{NetworkAddress, NetworkOperation, NetworkUse};
@@ -142,6 +143,34 @@ except OSError as error: print(error.strerror)
         let run = place.verb("check", &rules);
         let found = run.stdout.lines().filter(|line| line.starts_with("deny-net")).count();
         assert_eq!((run.status, found), (1, 1), "{way}: {run:#?}");
+    }
+}
+
+#[test]
+fn a_unix_socket_is_judged_by_its_path_outside_of_a_mount_namespace() {
+    const CONNECT: &str = r"
+        use Socket;
+        for (1, 2) {
+            socket(my $socket, AF_UNIX, SOCK_STREAM, 0);
+            print connect($socket, pack_sockaddr_un('view/sock')) ? qq(connected\n) : qq($!\n);
+        }";
+    let inside = "unshare -rm sh -euc 'mount --bind run view; exec perl connect.pl'";
+    for &user in User::all() {
+        for (rule, expected) in [
+            ("--deny-net=unix:./run/*", "Permission denied\nPermission denied\n"),
+            ("--allow-unix=./run/*", "connected\nconnected\n"),
+        ] {
+            let place = Place::of(user);
+            place.prepare("mkdir run view");
+            place.write("connect.pl", CONNECT);
+            if !place.can_run(&["sh", "-c", inside]) {
+                continue;
+            }
+            let _listener = UnixListener::bind(place.at("run/sock")).unwrap();
+            fs::set_permissions(place.at("run/sock"), Permissions::from_mode(0o777)).unwrap();
+            let output = enforced(&place, &[rule], inside);
+            assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{user:?} {rule} {output:?}");
+        }
     }
 }
 

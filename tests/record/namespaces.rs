@@ -9,8 +9,8 @@ use std::process::Output;
 use agent_snapshot::snapshot::{Operations, Snapshot, State, WarningKind};
 
 use crate::support::{
-    BINARY, Place, User, assert_same, bytes, can_mount, describe_recorded, has, json, lines, lost, scan,
-    shown, stderr,
+    BINARY, Place, User, assert_same, bytes, can_mount, describe_recorded, has, json, lines, lost, numbered,
+    scan, shown, stderr,
 };
 use crate::truth::{gaps, record_exactly};
 
@@ -474,6 +474,57 @@ fn mount_points_that_a_sandbox_leaves_are_no_changes() {
     );
     place.verb("restore", &["--before"]).expect(0);
     assert_eq!(counts(&format!(": > .profile; mkdir -p new/point; {sandbox} true")), [3, 0]);
+}
+
+#[test]
+fn mount_point_with_another_name_in_the_namespace_is_no_change() {
+    // By a path that has to be walked, and by one whose directory is known. What is mounted is no mount point.
+    const MOUNTS: &str = "
+        use Cwd;
+        sub mount { my ($from, $to, $type, $flags) = @_; syscall(SYS_mount, $from, $to, $type, $flags, 0) == 0 or die $! }
+        mount('project', 'view', 0, 4096);
+        mkdir 'view/walked'; mount('x', 'view/./walked', 'tmpfs', 0);
+        mkdir 'view/known'; mount('x', 'view/known', 'tmpfs', 0);
+        mkdir 'from'; mkdir 'to';
+        mount('from', 'to', 0, 4096); -e getcwd() . '/to'; mount('x', 'to', 0, 4096 | 32 | 1); mount('x', './to', 'tmpfs', 0)";
+    for place in places("perl -e 1 && unshare -rm") {
+        place.prepare("mkdir project view");
+        place.write("mounts.pl", numbered(MOUNTS));
+        let output = place.recorder("auto").args(["unshare", "-rm", "perl", "mounts.pl"]).output().unwrap();
+        assert!(output.status.success(), "{}", shown(&output));
+        let snapshot = place.snapshot();
+        let points = snapshot.files().iter().filter(|file| file.mount_point);
+        let points: Vec<_> = points.map(|file| String::from_utf8_lossy(&file.path)).collect();
+        assert_eq!(points, ["project/known", "project/walked", "to"].map(|name| text(&place, name)));
+    }
+}
+
+#[test]
+fn socket_in_a_namespace_has_the_path_of_its_record() {
+    const SOCKETS: &str = "
+        use Socket;
+        sub unix { socket(my $socket, AF_UNIX, SOCK_STREAM, 0); ($socket, pack_sockaddr_un(shift)) }
+        sub listening { my ($socket, $name) = unix(shift); bind($socket, $name) && listen($socket, 9) or die $!; $socket }
+        sub used { my ($socket, $name) = unix(shift); connect($socket, $name) or die $! }
+        my $first = listening('run/s'); used('view/s'); used('view/./s'); my $second = listening('view/t');
+        chdir 'private'; my $third = listening('p'); used('p')";
+    for place in places("perl -MSocket -e 1 && unshare -rm") {
+        place.prepare("mkdir run view private");
+        place.write("sockets.pl", SOCKETS);
+        record(
+            &place,
+            "exec unshare -rm sh -euc 'mount --bind run view; mount -t tmpfs x private; perl sockets.pl'",
+        );
+        let manifest = json(&place.out.join("manifest.json"));
+        let here = text(&place, "");
+        let used = manifest["network"].as_array().unwrap().iter().filter_map(|used| {
+            let path = used["path"].as_str()?.strip_prefix(&here)?;
+            Some(format!("{} {path} {}", used["operation"].as_str()?, used["count"]))
+        });
+        let expected =
+            ["connect private/p 1", "connect run/s 2", "bind private/p 1", "bind run/s 1", "bind run/t 1"];
+        assert_eq!(used.collect::<Vec<_>>(), expected);
+    }
 }
 
 #[test]

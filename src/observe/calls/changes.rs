@@ -212,9 +212,17 @@ impl Recording {
         // Of the places that such a call names the last is where it mounts.
         let is_mount = |(access, _): &&(&Access, _)| access.effect == Effect::MountPoint;
         let mount_point = match call.decoded.special {
-            Some(Special::Namespace) => located.iter().rfind(is_mount).and_then(|(_, place)| name_of(place)),
+            Some(Special::Namespace) => {
+                located.iter().rfind(is_mount).and_then(|(_, place)| mount_point_at(place))
+            }
             _ => None,
         };
+        let mut bound = call.decoded.sockets.first().and_then(network::address_of);
+        if let Some(NetworkAddress::Unix(name)) = &mut bound
+            && let Some(found) = located.first().and_then(|(_, place)| name_of(place))
+        {
+            *name = found;
+        }
         for (access, resolved) in located {
             match resolved {
                 Ok(resolved) => {
@@ -264,10 +272,6 @@ impl Recording {
             return Decision::Refuse(errno);
         }
         self.journal_call(process, &parts);
-        let mut bound = call.decoded.sockets.first().and_then(network::address_of);
-        if let (Some(NetworkAddress::Unix(name)), Some(part)) = (&mut bound, parts.first()) {
-            name.clone_from(&part.path);
-        }
         let special = call.decoded.special;
         if let Some(Special::Listen { fd }) = special {
             bound = address_to_listen_at(caller, fd);
@@ -286,9 +290,9 @@ impl Recording {
         if !wanted {
             return Decision::Continue;
         }
-        let mount_point = mount_point.map(|point| {
+        let mount_point = mount_point.map(|(point, name)| {
             let view = self.view_of(caller);
-            let point = self.mounts.begins(&point, view.as_deref());
+            let point = self.mounts.begins(&point, name, view.as_deref());
             self.set_served();
             point
         });
@@ -535,8 +539,8 @@ impl Recording {
                     self.check_opened_for_reading(caller, process, fd);
                 }
                 if special == Some(Special::Namespace) {
-                    if let Some(PendingMountPoint { point, .. }) = &mount_point {
-                        self.ledger.mounted_on(point, process);
+                    if let Some(PendingMountPoint { covered: Some(name), .. }) = &mount_point {
+                        self.ledger.mounted_on(name, process);
                     }
                     self.root_changed();
                     self.forget_names();
@@ -700,12 +704,22 @@ fn changes_private(effect: Effect, stat: Option<&FileStat>) -> bool {
 /// The name of a place that may have no name of ours.
 pub fn name_of(place: &Result<Resolved, Unseen>) -> Option<Vec<u8>> {
     match place {
-        Ok(resolved) => Some(resolved.inner.as_ref().unwrap_or(&resolved.path).clone()),
+        Ok(resolved) => Some(resolved.path.clone()),
         Err(Unseen::InForeignMountNamespace(path) | Unseen::Unresolved(Unresolved::Served(path))) => {
             Some(path.clone())
         }
         Err(Unseen::Private(place)) => Some(place.path.clone()),
         Err(Unseen::Unresolved(_)) => None,
+    }
+}
+
+/// Where a call mounts at a place: the path in its thread's mount namespace, and the name here, if there is one.
+fn mount_point_at(place: &Result<Resolved, Unseen>) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+    match place {
+        Ok(Resolved { path, seen_at, .. }) => {
+            Some((seen_at.as_ref().unwrap_or(path).clone(), Some(path.clone())))
+        }
+        Err(_) => Some((name_of(place)?, None)),
     }
 }
 

@@ -93,9 +93,9 @@ impl Recording {
         let stat = fs::lstat(&path).ok().flatten();
         let Resolved { crossed, left, must_be_directory, leads_nowhere, .. } = place;
         let effect = in_upper(effect, stat.is_some());
-        let (inner, seen_at, overlay) = (None, None, None);
+        let (seen_at, overlay) = (None, None);
         let place =
-            Resolved { path, stat, crossed, left, must_be_directory, leads_nowhere, inner, seen_at, overlay };
+            Resolved { path, stat, crossed, left, must_be_directory, leads_nowhere, seen_at, overlay };
         let part = self.prepare_part(effect, place, on_loss);
         parts.push(Part { is_copied_up: true, ..part });
     }
