@@ -68,13 +68,13 @@ pub struct Options {
 /// Receives what happens to the processes of the tree, while it happens.
 pub trait Events: Send + Sync {
     /// A process has started.
-    fn started(&self, process: Tid);
-    /// A process has ended; `recorder` has seen its last call.
-    fn ended(&self, recorder: &Recorder, process: Tid, end: End);
+    fn started(&self, _process: Tid) {}
+    /// A process has ended, and its last call was seen: by `recorder`, or by that of its step in a session.
+    fn ended(&self, _recorder: Option<&Recorder>, _process: Tid, _end: End) {}
     /// A process was stopped by a signal.
-    fn stopped(&self, process: Tid, signal: i32);
+    fn stopped(&self, _process: Tid, _signal: i32) {}
     /// A stopped process goes on.
-    fn continued(&self, process: Tid);
+    fn continued(&self, _process: Tid) {}
     /// A call was refused because of a rule that ends the tree.
     fn forbidden(&self);
 }
@@ -419,7 +419,7 @@ impl Observer for Recorder {
                 journal.ended(id, end.exit_status());
             }
         });
-        self.events.ended(self, process, end);
+        self.events.ended(Some(self), process, end);
     }
 
     fn stopped(&self, process: Tid, signal: i32) {

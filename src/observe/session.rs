@@ -30,7 +30,7 @@ use super::calls::inherited::{self, InheritedFile};
 use super::calls::own_program::{CallTargets, Yielded};
 use super::mounts::{ServedDevices, ServedWatch};
 use super::processes::{ProcessTraits, Rights};
-use super::recorder::Recorder;
+use super::recorder::{Events, Recorder};
 use crate::snapshot::{Exec, SnapshotKind, WarningKind};
 use crate::trace::memory::{ARGV_LIMIT, Memory as _};
 use crate::trace::observer::{Caller, Decision, Errno, Observer, SyscallEntry};
@@ -101,18 +101,6 @@ pub trait Step: Send + Sync {
     fn end(&self, end: Option<End>);
     /// Drops it: its command was not executed.
     fn discard(&self);
-}
-
-/// Receives what happens to the processes of a session.
-pub trait SessionEvents: Send + Sync {
-    /// A process has started.
-    fn started(&self, process: Tid);
-    /// A process has ended, and its step has seen that.
-    fn ended(&self, process: Tid, end: End);
-    /// A process was stopped by a signal.
-    fn stopped(&self, process: Tid, signal: i32);
-    /// A stopped process goes on.
-    fn continued(&self, process: Tid);
 }
 
 /// Which part a process of the program has.
@@ -200,7 +188,7 @@ pub struct Session {
     /// The process of the program.
     root: Tid,
     steps: Box<dyn Steps>,
-    events: Box<dyn SessionEvents>,
+    events: Box<dyn Events>,
     /// What others served before the session, and what is served now.
     served: ServedDevices,
     mounted: Mutex<ServedWatch>,
@@ -241,7 +229,7 @@ impl Session {
     pub fn new(
         root: Tid,
         steps: Box<dyn Steps>,
-        events: Box<dyn SessionEvents>,
+        events: Box<dyn Events>,
         mut mounted: ServedWatch,
     ) -> Session {
         let served = mounted.now().clone();
@@ -978,7 +966,7 @@ impl Observer for Session {
         if !has_program {
             self.cut(&mut self.edits(), || {});
         }
-        self.events.ended(process, end);
+        self.events.ended(None, process, end);
     }
 
     fn stopped(&self, process: Tid, signal: i32) {

@@ -16,7 +16,6 @@ use super::witness;
 use crate::cli::Survivors;
 use crate::commands::exit::Exit;
 use crate::commands::paths::counted;
-use crate::observe::session::SessionEvents;
 use crate::observe::{Events, Recorder};
 use crate::trace::sys::{self, Tid};
 use crate::trace::wait_status::End;
@@ -193,22 +192,31 @@ pub struct TreeEvents {
     tree: Arc<ProcessTree>,
     channel: Arc<Channel>,
     front: OwnedFd,
+    /// What writes a first snapshot when the front is left. Each step of a session that goes on has its own.
+    bundle: Option<Arc<BundleWriter>>,
     /// Whether the command is stopped, and the front with it.
     stopped: AtomicBool,
 }
 
 impl TreeEvents {
     /// Reports to `tree`, and to the process of the pidfd `front` at the other end of `channel`.
-    pub fn new(tree: Arc<ProcessTree>, channel: Arc<Channel>, front: OwnedFd) -> TreeEvents {
-        TreeEvents { tree, channel, front, stopped: AtomicBool::new(false) }
+    pub fn new(
+        tree: Arc<ProcessTree>,
+        channel: Arc<Channel>,
+        front: OwnedFd,
+        bundle: Option<Arc<BundleWriter>>,
+    ) -> TreeEvents {
+        TreeEvents { tree, channel, front, bundle, stopped: AtomicBool::new(false) }
     }
 
     /// Signals the front, if it is still there.
     fn signal_front(&self, signal: Signal) {
         let _ = pidfd_send_signal(&self.front, signal);
     }
+}
 
-    fn process_started(&self, process: Tid) {
+impl Events for TreeEvents {
+    fn started(&self, process: Tid) {
         let mut state = self.tree.lock();
         state.living.insert(process);
         let is_cut_short =
@@ -218,13 +226,7 @@ impl TreeEvents {
         }
     }
 
-    /// `write_first` writes a first snapshot if the recording goes on without the front.
-    fn process_ended(
-        &self,
-        process: Tid,
-        end: End,
-        write_first: impl FnOnce(RecordingEnd) -> Result<(), String>,
-    ) {
+    fn ended(&self, recorder: Option<&Recorder>, process: Tid, end: End) {
         let mut state = self.tree.lock();
         state.living.remove(&process);
         self.tree.changed.notify_all();
@@ -250,12 +252,15 @@ impl TreeEvents {
             match self.tree.survivors {
                 Survivors::Wait => {}
                 Survivors::Kill => self.tree.end(),
-                Survivors::Background => self.tree.detach(&self.channel, write_first),
+                Survivors::Background => self.tree.detach(&self.channel, |ending| {
+                    let (Some(bundle), Some(recorder)) = (&self.bundle, recorder) else { return Ok(()) };
+                    bundle.write_first(recorder, ending)
+                }),
             }
         }
     }
 
-    fn process_stopped(&self, process: Tid, signal: i32) {
+    fn stopped(&self, process: Tid, signal: i32) {
         if process != self.tree.root {
             return;
         }
@@ -268,7 +273,7 @@ impl TreeEvents {
         }
     }
 
-    fn process_continued(&self, process: Tid) {
+    fn continued(&self, process: Tid) {
         if process == self.tree.root {
             self.stopped.store(false, Ordering::Relaxed);
             self.channel.send(&ToFront::Continued);
@@ -278,54 +283,9 @@ impl TreeEvents {
             }
         }
     }
-}
-
-impl SessionEvents for TreeEvents {
-    fn started(&self, process: Tid) {
-        self.process_started(process);
-    }
-
-    fn ended(&self, process: Tid, end: End) {
-        // Each step that goes on has its own recording, which says so.
-        self.process_ended(process, end, |_| Ok(()));
-    }
-
-    fn stopped(&self, process: Tid, signal: i32) {
-        self.process_stopped(process, signal);
-    }
-
-    fn continued(&self, process: Tid) {
-        self.process_continued(process);
-    }
-}
-
-/// The same for a recording that is one bundle, which gets a first snapshot when the front is left.
-pub struct BundleEvents {
-    /// Where it reports to.
-    pub tree: TreeEvents,
-    /// What writes that snapshot.
-    pub bundle: Arc<BundleWriter>,
-}
-
-impl Events for BundleEvents {
-    fn started(&self, process: Tid) {
-        self.tree.process_started(process);
-    }
-
-    fn ended(&self, recorder: &Recorder, process: Tid, end: End) {
-        self.tree.process_ended(process, end, |ending| self.bundle.write_first(recorder, ending));
-    }
-
-    fn stopped(&self, process: Tid, signal: i32) {
-        self.tree.process_stopped(process, signal);
-    }
-
-    fn continued(&self, process: Tid) {
-        self.tree.process_continued(process);
-    }
 
     fn forbidden(&self) {
-        self.tree.tree.end_at_refusal();
+        self.tree.end_at_refusal();
     }
 }
 
@@ -333,14 +293,6 @@ impl Events for BundleEvents {
 pub struct StepEvents(pub Arc<ProcessTree>);
 
 impl Events for StepEvents {
-    fn started(&self, _: Tid) {}
-
-    fn ended(&self, _: &Recorder, _: Tid, _: End) {}
-
-    fn stopped(&self, _: Tid, _: i32) {}
-
-    fn continued(&self, _: Tid) {}
-
     fn forbidden(&self) {
         self.0.end_at_refusal();
     }

@@ -76,7 +76,7 @@ pub fn record(
         setup: Arc::clone(&setup),
         tree: Arc::clone(&tree),
     });
-    let events = TreeEvents::new(Arc::clone(&tree), Arc::clone(channel), front);
+    let events = TreeEvents::new(Arc::clone(&tree), Arc::clone(channel), front, None);
     let steps = Box::new(SessionSteps(Arc::clone(&state)));
     let session = Arc::new(Session::new(command, steps, Box::new(events), mounted));
     let control =

@@ -22,7 +22,7 @@ use super::control::ControlThread;
 use super::descriptors;
 use super::held::{self, Duplicates, HeldFiles};
 use super::journal;
-use super::process_tree::{BundleEvents, ProcessTree, TreeEvents};
+use super::process_tree::{ProcessTree, TreeEvents};
 use super::pruning;
 use super::setup::Setup;
 use super::steps;
@@ -309,8 +309,7 @@ fn prepare(
     command: Tid,
 ) -> std::io::Result<(Arc<Recorder>, Arc<ProcessTree>)> {
     let tree = Arc::new(ProcessTree::new(command, setup.options.survivors));
-    let tree_events = TreeEvents::new(Arc::clone(&tree), Arc::clone(channel), front);
-    let events = BundleEvents { tree: tree_events, bundle: Arc::clone(bundle) };
+    let events = TreeEvents::new(Arc::clone(&tree), Arc::clone(channel), front, Some(Arc::clone(bundle)));
     let recorder = Arc::new(recorder_of(setup, directory, journaled, None, Box::new(events)));
     let writing = (Arc::clone(&recorder), Arc::clone(bundle));
     let control = ControlThread::new(
