@@ -12,6 +12,7 @@ use crate::snapshot::change::PathEffect;
 use crate::snapshot::compare::LinkedFile;
 use crate::snapshot::secrets::{ContentSign, blobs_have_sign};
 use crate::snapshot::source::Contents;
+use crate::snapshot::wire::names;
 use crate::snapshot::{
     FileRecord, FileType, Header, NetworkAddress, NetworkOperation, NetworkUse, Operation, Operations,
     Present, Snapshot, State, WarningKind,
@@ -28,16 +29,7 @@ pub enum PolicyVerdict {
     Unknown,
 }
 
-impl PolicyVerdict {
-    /// The word for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            PolicyVerdict::Pass => "pass",
-            PolicyVerdict::Fail => "fail",
-            PolicyVerdict::Unknown => "unknown",
-        }
-    }
-}
+names!(PolicyVerdict { Pass = "pass", Fail = "fail", Unknown = "unknown" });
 
 /// Something that a rule forbids.
 #[derive(Debug, Clone, PartialEq, Eq)]

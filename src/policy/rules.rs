@@ -10,6 +10,7 @@ use super::names::{NamedFile, inode_of};
 use super::net::AddressRule;
 use super::patterns::{PathMatch, PathRule, PatternMaker};
 use crate::snapshot::secrets::{ContentSign, Secrets};
+use crate::snapshot::wire::names;
 use crate::snapshot::{Header, NetworkAddress, NetworkUse, Present, printable};
 
 /// The word that a rule begins with.
@@ -27,35 +28,19 @@ pub enum RuleWord {
     AllowUnix,
 }
 
+names!(RuleWord {
+    AllowWrite = "allow-write",
+    DenyWrite = "deny-write",
+    AllowRead = "allow-read",
+    DenyRead = "deny-read",
+    AllowExec = "allow-exec",
+    DenyExec = "deny-exec",
+    AllowNet = "allow-net",
+    DenyNet = "deny-net",
+    AllowUnix = "allow-unix",
+});
+
 impl RuleWord {
-    /// All words.
-    pub const ALL: [RuleWord; 9] = [
-        RuleWord::AllowWrite,
-        RuleWord::DenyWrite,
-        RuleWord::AllowRead,
-        RuleWord::DenyRead,
-        RuleWord::AllowExec,
-        RuleWord::DenyExec,
-        RuleWord::AllowNet,
-        RuleWord::DenyNet,
-        RuleWord::AllowUnix,
-    ];
-
-    /// As on the command line, without the dashes.
-    pub fn name(self) -> &'static str {
-        match self {
-            RuleWord::AllowWrite => "allow-write",
-            RuleWord::DenyWrite => "deny-write",
-            RuleWord::AllowRead => "allow-read",
-            RuleWord::DenyRead => "deny-read",
-            RuleWord::AllowExec => "allow-exec",
-            RuleWord::DenyExec => "deny-exec",
-            RuleWord::AllowNet => "allow-net",
-            RuleWord::DenyNet => "deny-net",
-            RuleWord::AllowUnix => "allow-unix",
-        }
-    }
-
     /// The word with the rule that follows it, if that is one that denies.
     pub fn with(self, text: Option<&[u8]>) -> String {
         let text = text.map(|text| format!(" {}", String::from_utf8_lossy(text)));
@@ -105,6 +90,8 @@ pub enum PathUseKind {
     Execute,
 }
 
+names!(PathUseKind { Write = "write", Read = "read", Execute = "exec" });
+
 /// Whether a name alone is taken for a secret that needs this sign: a private key is one by its content, whatever its name.
 fn is_sign_by_name(sign: ContentSign) -> bool {
     sign != ContentSign::Key
@@ -115,18 +102,6 @@ impl PathUseKind {
     /// itself judged as a change.
     pub fn by_new_name(is_link: bool) -> impl Iterator<Item = PathUseKind> {
         std::iter::once(PathUseKind::Read).chain(is_link.then_some(PathUseKind::Write))
-    }
-
-    /// All of them.
-    pub const ALL: [PathUseKind; 3] = [PathUseKind::Write, PathUseKind::Read, PathUseKind::Execute];
-
-    /// The word for it.
-    pub fn name(self) -> &'static str {
-        match self {
-            PathUseKind::Write => "write",
-            PathUseKind::Read => "read",
-            PathUseKind::Execute => "exec",
-        }
     }
 
     /// The words of its rules: the one that allows, and the one that denies.

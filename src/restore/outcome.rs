@@ -15,6 +15,7 @@ use super::request::RestoreRequest;
 use super::since::Since;
 use crate::snapshot::compare::state;
 use crate::snapshot::source::Unavailable;
+use crate::snapshot::wire::names;
 use crate::snapshot::{FileType, Present, Snapshot};
 
 /// What becomes of a path.
@@ -34,19 +35,16 @@ pub enum PathChange {
     Remove,
 }
 
-impl PathChange {
-    /// The word for it in JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            PathChange::Create => "create",
-            PathChange::Replace => "replace",
-            PathChange::WriteInPlace => "write_in_place",
-            PathChange::HardLink => "hard_link",
-            PathChange::Attributes => "attributes",
-            PathChange::Remove => "remove",
-        }
-    }
+names!(PathChange {
+    Create = "create",
+    Replace = "replace",
+    WriteInPlace = "write_in_place",
+    HardLink = "hard_link",
+    Attributes = "attributes",
+    Remove = "remove",
+});
 
+impl PathChange {
     /// The word for it in text.
     pub fn word(self) -> &'static str {
         match self {

@@ -342,32 +342,6 @@ pub enum Operation {
     Metadata = 64,
 }
 
-impl Operation {
-    /// All operations, in the order of the format.
-    pub const ALL: [Operation; 7] = [
-        Operation::Read,
-        Operation::Write,
-        Operation::Existence,
-        Operation::Directory,
-        Operation::Delete,
-        Operation::Execute,
-        Operation::Metadata,
-    ];
-
-    /// The word of the format.
-    pub fn name(self) -> &'static str {
-        match self {
-            Operation::Read => "read",
-            Operation::Write => "write",
-            Operation::Existence => "existence",
-            Operation::Directory => "directory",
-            Operation::Delete => "delete",
-            Operation::Execute => "execute",
-            Operation::Metadata => "metadata",
-        }
-    }
-}
-
 impl Operations {
     /// The empty set.
     pub const NONE: Operations = Operations(0);
@@ -458,36 +432,6 @@ pub enum Look {
     /// What making or executing something there depends on: the extended attributes and the inode flags, and how its
     /// filesystem is mounted.
     Place = 256,
-}
-
-impl Look {
-    /// All of them, in the order of the format.
-    pub const ALL: [Look; 9] = [
-        Look::Existence,
-        Look::Attributes,
-        Look::Content,
-        Look::Entries,
-        Look::Xattrs,
-        Look::InodeFlags,
-        Look::Holes,
-        Look::Transient,
-        Look::Place,
-    ];
-
-    /// The word of the format.
-    pub fn name(self) -> &'static str {
-        match self {
-            Look::Existence => "existence",
-            Look::Attributes => "attributes",
-            Look::Content => "content",
-            Look::Entries => "entries",
-            Look::Xattrs => "xattrs",
-            Look::InodeFlags => "inode_flags",
-            Look::Holes => "holes",
-            Look::Transient => "transient",
-            Look::Place => "place",
-        }
-    }
 }
 
 impl From<Look> for Seen {

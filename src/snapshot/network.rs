@@ -15,12 +15,6 @@ pub enum NetworkOperation {
     Send,
 }
 
-impl NetworkOperation {
-    /// All of them.
-    pub const ALL: [NetworkOperation; 3] =
-        [NetworkOperation::Connect, NetworkOperation::Bind, NetworkOperation::Send];
-}
-
 /// A socket address.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NetworkAddress {

@@ -11,22 +11,33 @@ mod write;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
 use super::enforcement::EnforcementMode;
-use super::manifest::{BlobOmitted, FileType, InodeFlag, Keep, SnapshotKind, WarningKind};
+use super::manifest::{BlobOmitted, FileType, InodeFlag, Keep, Look, Operation, SnapshotKind, WarningKind};
 use super::network::NetworkOperation;
 
 pub use text::shown;
 pub(crate) use write::JsonObject;
 pub use write::write_manifest;
 
-/// Gives an enum its words, both ways.
-macro_rules! words {
+/// Gives an enum its words.
+macro_rules! names {
     ($type:ident { $($variant:ident = $word:literal),* $(,)? }) => {
         impl $type {
-            /// The word of the format.
+            /// All of them, in order.
+            pub const ALL: [$type; [$($word),*].len()] = [$($type::$variant),*];
+
+            /// The word for it.
             pub fn name(self) -> &'static str {
                 match self { $($type::$variant => $word),* }
             }
         }
+    };
+}
+pub(crate) use names;
+
+/// The same, and reads and writes them.
+macro_rules! words {
+    ($type:ident { $($variant:ident = $word:literal),* $(,)? }) => {
+        names!($type { $($variant = $word),* });
 
         impl Serialize for $type {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -61,6 +72,26 @@ words!(InodeFlag {
     Immutable = "immutable",
     Nodump = "nodump",
     Compressed = "compressed",
+});
+names!(Operation {
+    Read = "read",
+    Write = "write",
+    Existence = "existence",
+    Directory = "directory",
+    Delete = "delete",
+    Execute = "execute",
+    Metadata = "metadata",
+});
+names!(Look {
+    Existence = "existence",
+    Attributes = "attributes",
+    Content = "content",
+    Entries = "entries",
+    Xattrs = "xattrs",
+    InodeFlags = "inode_flags",
+    Holes = "holes",
+    Transient = "transient",
+    Place = "place",
 });
 words!(NetworkOperation { Connect = "connect", Bind = "bind", Send = "send" });
 words!(EnforcementMode { Refuse = "refuse", End = "end" });

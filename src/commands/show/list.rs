@@ -8,6 +8,7 @@ use super::git::names_git_state;
 use crate::cli::Show;
 use crate::git::below;
 use crate::snapshot::change::{PathEffect, origin};
+use crate::snapshot::wire::names;
 use crate::snapshot::{FileRecord, Operation, Operations, Snapshot};
 
 /// What became of a path or was done with it, as one word.
@@ -31,19 +32,18 @@ pub enum ShownStatus {
     Existence,
 }
 
-impl ShownStatus {
-    /// All of them.
-    pub const ALL: [ShownStatus; 8] = [
-        ShownStatus::Changed,
-        ShownStatus::Created,
-        ShownStatus::Deleted,
-        ShownStatus::MountPoint,
-        ShownStatus::Temporary,
-        ShownStatus::Unaltered,
-        ShownStatus::Read,
-        ShownStatus::Existence,
-    ];
+names!(ShownStatus {
+    Changed = "changed",
+    Created = "created",
+    Deleted = "deleted",
+    MountPoint = "mount_point",
+    Temporary = "temporary",
+    Unaltered = "unaltered",
+    Read = "read",
+    Existence = "existence",
+});
 
+impl ShownStatus {
     /// The status of a record.
     pub fn of(record: &FileRecord) -> ShownStatus {
         match PathEffect::of(record) {
@@ -55,20 +55,6 @@ impl ShownStatus {
             PathEffect::Unaltered => ShownStatus::Unaltered,
             PathEffect::None if is_input(record) => ShownStatus::Read,
             PathEffect::None => ShownStatus::Existence,
-        }
-    }
-
-    /// The word of the JSON.
-    pub fn name(self) -> &'static str {
-        match self {
-            ShownStatus::Changed => "changed",
-            ShownStatus::Created => "created",
-            ShownStatus::Deleted => "deleted",
-            ShownStatus::MountPoint => "mount_point",
-            ShownStatus::Temporary => "temporary",
-            ShownStatus::Unaltered => "unaltered",
-            ShownStatus::Read => "read",
-            ShownStatus::Existence => "existence",
         }
     }
 }
