@@ -2,6 +2,8 @@
 //!
 //! Neighbours: `manifest.rs` has the other records, `wire.rs` their JSON.
 
+use serde::{Deserialize, Serialize};
+
 use super::manifest::{Header, Operation};
 use super::network::{NetworkAddress, NetworkOperation};
 
@@ -18,13 +20,14 @@ pub enum EnforcementMode {
 }
 
 /// The rules that were enforced while the command ran.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enforcement {
     /// What followed from a forbidden call.
     pub mode: EnforcementMode,
     /// The rules as given, each behind its word: `deny-read @secrets`.
     pub rules: Vec<String>,
     /// The words of the rules that Landlock enforced, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub landlock: Vec<String>,
     /// What could not be enforced; sentences.
     pub limits: Vec<String>,

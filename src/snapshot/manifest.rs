@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::enforcement::{Enforcement, RefusedUse};
 use super::network::NetworkUse;
@@ -176,7 +177,7 @@ impl SnapshotKind {
 }
 
 /// The program that wrote the snapshot.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tool {
     /// Its name.
     pub name: String,
@@ -185,7 +186,7 @@ pub struct Tool {
 }
 
 /// The machine of a snapshot.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
     /// The machine's architecture, `x86_64`.
     pub arch: String,
@@ -221,7 +222,7 @@ pub enum WarningKind {
 }
 
 /// Something that the reader of a manifest should know.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warning {
     /// What happened.
     pub kind: WarningKind,

@@ -2,7 +2,8 @@
 //!
 //! Text is UTF-8. Bytes that are not valid UTF-8 are shown through Latin-1, and the same object then
 //! carries the exact bytes in base64 under the key with `_bytes` behind it. What is absent is left
-//! out. `write.rs` and `read.rs` hold the two directions; the types are those of `manifest.rs`.
+//! out. `write.rs` and `read.rs` hold the two directions; the types are those of `manifest.rs`. Those without bytes
+//! are derived there.
 
 mod read;
 mod text;

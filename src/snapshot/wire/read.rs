@@ -7,7 +7,7 @@ use std::net::{SocketAddrV4, SocketAddrV6};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 
-use super::super::enforcement::{Enforcement, EnforcementMode, RefusedSubject, RefusedUse};
+use super::super::enforcement::{Enforcement, RefusedSubject, RefusedUse};
 use super::super::manifest::*;
 use super::super::network::{NetworkAddress, NetworkOperation, NetworkUse};
 use super::text::{Base64, decode, needs_bytes, shown};
@@ -58,13 +58,11 @@ macro_rules! through {
 }
 
 through!(Manifest, ManifestWire);
-through!(Warning, WarningWire);
 through!(Suppressed, SuppressedWire);
 through!(LeftOutUse, LeftOutWire);
 through!(PrivateMount, PrivateMountWire);
 through!(GitRepository, GitRepositoryWire);
 through!(NetworkUse, NetworkUseWire);
-through!(Enforcement, EnforcementWire);
 through!(RefusedUse, RefusedUseWire);
 through!(Exec, ExecWire);
 through!(RecordedProcess, ProcessWire);
@@ -97,8 +95,8 @@ struct ManifestWire {
     name: Option<String>,
     session: Option<String>,
     step: Option<u32>,
-    tool: ToolWire,
-    host: HostWire,
+    tool: Tool,
+    host: Host,
     command: Vec<String>,
     command_bytes: Option<Vec<Exact>>,
     title: Option<String>,
@@ -169,8 +167,8 @@ impl ManifestWire {
             name: self.name,
             session: self.session,
             step: self.step,
-            tool: Tool { name: self.tool.name, version: self.tool.version },
-            host: Host { arch: self.host.arch, kernel: self.host.kernel, machine: self.host.machine },
+            tool: self.tool,
+            host: self.host,
             command: list("command", self.command, self.command_bytes)?,
             title: bytes_some("title", self.title, self.title_bytes)?,
             redacted: self.redacted,
@@ -232,35 +230,6 @@ impl RecallableWire {
         let kernel_files = list("kernel_files", self.kernel_files, self.kernel_files_bytes)?;
         let locked_files = list("locked_files", self.locked_files, self.locked_files_bytes)?;
         Ok(Recallable { refused: self.refused, kernel_files, locked_files })
-    }
-}
-
-#[derive(Deserialize)]
-struct ToolWire {
-    name: String,
-    version: String,
-}
-
-#[derive(Deserialize)]
-struct HostWire {
-    arch: String,
-    kernel: String,
-    machine: String,
-}
-
-#[derive(Deserialize)]
-struct WarningWire {
-    kind: WarningKind,
-    lost: bool,
-    count: u64,
-    detail: String,
-    processes: Vec<u32>,
-}
-
-impl WarningWire {
-    fn checked(self) -> Result<Warning, String> {
-        let WarningWire { kind, lost, count, detail, processes } = self;
-        Ok(Warning { kind, lost, count, detail, processes })
     }
 }
 
@@ -386,22 +355,6 @@ fn network_address(
         // What a later version says of another family is passed over.
         _ => NetworkAddress::Other(family),
     })
-}
-
-#[derive(Deserialize)]
-struct EnforcementWire {
-    mode: EnforcementMode,
-    rules: Vec<String>,
-    #[serde(default)]
-    landlock: Vec<String>,
-    limits: Vec<String>,
-}
-
-impl EnforcementWire {
-    fn checked(self) -> Result<Enforcement, String> {
-        let EnforcementWire { mode, rules, landlock, limits } = self;
-        Ok(Enforcement { mode, rules, landlock, limits })
-    }
 }
 
 #[derive(Deserialize)]

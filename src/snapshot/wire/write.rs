@@ -8,7 +8,7 @@ use serde::ser::{SerializeMap, SerializeSeq as _};
 use serde::{Serialize, Serializer};
 use serde_json::ser::{CompactFormatter, Formatter};
 
-use super::super::enforcement::{Enforcement, RefusedSubject, RefusedUse};
+use super::super::enforcement::{RefusedSubject, RefusedUse};
 use super::super::manifest::*;
 use super::super::network::{NetworkAddress, NetworkUse};
 use super::text::{Base64, encode, needs_bytes, shown};
@@ -188,15 +188,11 @@ macro_rules! object {
 
 object!(Header, header);
 object!(Recallable, recallable);
-object!(Tool, tool);
-object!(Host, host);
-object!(Warning, warning);
 object!(Suppressed, suppressed);
 object!(LeftOutUse, left_out_use);
 object!(PrivateMount, private_mount);
 object!(GitRepository, repository);
 object!(NetworkUse, network_use);
-object!(Enforcement, enforcement);
 object!(RefusedUse, refused_use);
 object!(Exec, exec);
 object!(RecordedProcess, process);
@@ -259,25 +255,6 @@ fn recallable<M: SerializeMap>(object: &mut JsonObject<M>, recallable: &Recallab
     object.texts("locked_files", &recallable.locked_files)
 }
 
-fn tool<M: SerializeMap>(object: &mut JsonObject<M>, tool: &Tool) -> Result<(), M::Error> {
-    object.put("name", &tool.name)?;
-    object.put("version", &tool.version)
-}
-
-fn host<M: SerializeMap>(object: &mut JsonObject<M>, host: &Host) -> Result<(), M::Error> {
-    object.put("arch", &host.arch)?;
-    object.put("kernel", &host.kernel)?;
-    object.put("machine", &host.machine)
-}
-
-fn warning<M: SerializeMap>(object: &mut JsonObject<M>, warning: &Warning) -> Result<(), M::Error> {
-    object.put("kind", &warning.kind)?;
-    object.put("lost", &warning.lost)?;
-    object.put("count", &warning.count)?;
-    object.put("detail", &warning.detail)?;
-    object.put("processes", &warning.processes)
-}
-
 fn suppressed<M: SerializeMap>(object: &mut JsonObject<M>, rule: &Suppressed) -> Result<(), M::Error> {
     object.put("rule", &rule.rule)?;
     object.put("reads", &rule.reads)?;
@@ -332,18 +309,6 @@ fn network_address<M: SerializeMap>(
         NetworkAddress::Unix(path) if !path.is_empty() => object.text("path", path),
         _ => Ok(()),
     }
-}
-
-fn enforcement<M: SerializeMap>(
-    object: &mut JsonObject<M>,
-    enforcement: &Enforcement,
-) -> Result<(), M::Error> {
-    object.put("mode", &enforcement.mode)?;
-    object.put("rules", &enforcement.rules)?;
-    if !enforcement.landlock.is_empty() {
-        object.put("landlock", &enforcement.landlock)?;
-    }
-    object.put("limits", &enforcement.limits)
 }
 
 fn refused_use<M: SerializeMap>(object: &mut JsonObject<M>, refused: &RefusedUse) -> Result<(), M::Error> {
