@@ -117,8 +117,9 @@ fn select(args: &Log, scope: &Scope, library: &Library) -> anyhow::Result<(Vec<E
     let entries = library.entries_of(log)?;
     // Only the newest were promised to stay.
     let is_missed = |one: &&Entry| {
-        let is_newer =
-            |entry: &&Entry| entry.changes.any() && entry.time > one.time && place_of(entry) == place_of(one);
+        let is_newer = |entry: &&Entry| {
+            entry.changes().any() && entry.time > one.time && place_of(entry) == place_of(one)
+        };
         entries.iter().filter(is_newer).count() < NEWEST && scope.contains(one, library)
     };
     rest.evicted = evicted.iter().filter(is_missed).count();
@@ -151,7 +152,7 @@ fn select(args: &Log, scope: &Scope, library: &Library) -> anyhow::Result<(Vec<E
 /// Whether a recording changed nothing, and there is nothing else to tell of it.
 pub fn is_quiet(entry: &Entry) -> bool {
     let is_plain = entry.state == EntryState::Ended && !entry.incomplete && entry.refused == 0;
-    is_plain && !entry.changes.any()
+    is_plain && !entry.changes().any()
 }
 
 /// The moment that was this long ago.
@@ -176,7 +177,7 @@ fn follow(args: &Log, scope: &Scope, console: &mut Console) -> VerbResult {
     let mut known: HashSet<String> = known.collect();
     loop {
         for entry in library.entries()?.into_iter().filter(has_ended) {
-            let is_wanted = args.reads || entry.changes.any() || entry.incomplete || entry.refused > 0;
+            let is_wanted = args.reads || entry.changes().any() || entry.incomplete || entry.refused > 0;
             if known.insert(entry.id.clone()) && is_wanted && scope.contains(&entry, &library) {
                 print_entry(args, &entry, None, Timestamp::now(), console)?;
             }
@@ -218,7 +219,7 @@ fn print_entry(
     now: Timestamp,
     console: &mut Console,
 ) -> anyhow::Result<()> {
-    let counts = counts(entry.changes);
+    let counts = counts(entry.changes());
     let marks = marks(entry, undone);
     let head = format!("{}  {:>4}  {:>3}  {counts:14}  ", entry.id, age(entry, now), entry.status);
     let command = if args.long { shell_line(&entry.command) } else { command_line(entry) };

@@ -287,7 +287,7 @@ pub fn raise_descriptor_limit() {
 
 /// Whether there is a snapshot of what a command has changed on this machine.
 fn shows_changes(entry: &Entry) -> bool {
-    entry.changes.any() && entry.state != EntryState::Unrecovered && !entry.imported
+    entry.changes().any() && entry.state != EntryState::Unrecovered && !entry.imported
 }
 
 /// Opens the snapshot that `word` names; without one, that of the last command in scope that changed something, which it

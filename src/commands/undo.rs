@@ -369,7 +369,7 @@ impl Undoing {
         let outcome =
             put.back(UndoForm { recordings: &ids, way_back, state: Side::After }, options, console)?;
         if is_hindered(&outcome) {
-            let is_later = |entry: &&Entry| entry.changes.any() && entry.time > undone.at;
+            let is_later = |entry: &&Entry| entry.changes().any() && entry.time > undone.at;
             let later = self.recordings.entries.iter().filter(is_later);
             name_later(snapshot, later, &self.recordings.library, &options.access, console);
         }

@@ -60,9 +60,8 @@ pub struct Deletion {
     pub evicted: bool,
 }
 
-/// What is known of a recording without opening its bundle.
+/// What is known of a recording without opening its bundle. Nothing in it is flattened, for serde would buffer each line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "EntryLine")]
 pub struct Entry {
     /// The beginning of its identifier, the name of its directory.
     pub id: String,
@@ -95,9 +94,15 @@ pub struct Entry {
     pub name: Option<String>,
     /// The exit status of the command.
     pub status: i32,
-    /// What it changed.
-    #[serde(flatten)]
-    pub changes: ChangeCounts,
+    /// How many paths it created.
+    pub created: u64,
+    /// How many it changed.
+    pub changed: u64,
+    /// How many it deleted.
+    pub deleted: u64,
+    /// Whether it changed Git's state; that is not counted.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub git: bool,
     /// Directories at or below which all that it changed is.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub places: BTreeSet<ByteText>,
@@ -122,64 +127,6 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// An entry as it is read: with flattened fields, serde would buffer each line.
-#[derive(Deserialize)]
-struct EntryLine {
-    id: String,
-    time: String,
-    finished: Option<String>,
-    command: Vec<ByteText>,
-    title: Option<ByteText>,
-    cwd: ByteText,
-    working_tree: Option<ByteText>,
-    session: Option<String>,
-    step: Option<u32>,
-    #[serde(default)]
-    kind: SnapshotKind,
-    name: Option<String>,
-    status: i32,
-    created: u64,
-    changed: u64,
-    deleted: u64,
-    #[serde(default)]
-    git: bool,
-    #[serde(default)]
-    places: BTreeSet<ByteText>,
-    state: EntryState,
-    #[serde(default)]
-    incomplete: bool,
-    #[serde(default)]
-    refused: u64,
-    #[serde(default)]
-    imported: bool,
-}
-
-impl From<EntryLine> for Entry {
-    fn from(line: EntryLine) -> Entry {
-        let EntryLine { created, changed, deleted, git, .. } = line;
-        Entry {
-            id: line.id,
-            time: line.time,
-            finished: line.finished,
-            command: line.command,
-            title: line.title,
-            cwd: line.cwd,
-            working_tree: line.working_tree,
-            session: line.session,
-            step: line.step,
-            kind: line.kind,
-            name: line.name,
-            status: line.status,
-            changes: ChangeCounts { created, changed, deleted, git },
-            places: line.places,
-            state: line.state,
-            incomplete: line.incomplete,
-            refused: line.refused,
-            imported: line.imported,
-        }
-    }
-}
-
 /// How a recording ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -195,14 +142,13 @@ pub enum EntryState {
 }
 
 /// How many paths a recording changed, and whether Git's state.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the words say it")]
 pub struct ChangeCounts {
     pub created: u64,
     pub changed: u64,
     pub deleted: u64,
     /// Whether Git's state was changed; it is not counted.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub git: bool,
 }
 
@@ -307,13 +253,22 @@ impl Entry {
             kind: header.kind,
             name: header.name.clone(),
             status: header.exit_status,
-            changes: counts,
+            created: counts.created,
+            changed: counts.changed,
+            deleted: counts.deleted,
+            git: counts.git,
             places,
             state,
             incomplete: !header.complete,
             refused: header.refused_calls(),
             imported: header.imported,
         }
+    }
+
+    /// What it changed.
+    pub fn changes(&self) -> ChangeCounts {
+        let Entry { created, changed, deleted, git, .. } = *self;
+        ChangeCounts { created, changed, deleted, git }
     }
 
     /// The entry of the recording in a snapshot.
@@ -597,8 +552,8 @@ mod tests {
     fn a_change_of_gits_state_is_a_change_and_not_counted() {
         let refs = [("/repo/.git/refs/heads/a", true), ("/repo/.git/logs/refs/heads/a", true)];
         let entry = entry(&refs);
-        assert!(entry.changes.any());
-        assert_eq!(entry.changes, ChangeCounts { git: true, ..ChangeCounts::default() });
+        assert!(entry.changes().any());
+        assert_eq!(entry.changes(), ChangeCounts { git: true, ..ChangeCounts::default() });
         assert_eq!(entry.places.iter().map(|place| place.0.as_slice()).collect::<Vec<_>>(), [b"/repo/.git"]);
         assert!(entry.may_change(b"/repo") && entry.may_change(b"/repo/.git/HEAD"));
         let line = serde_json::to_string(&Event::Recorded(entry.clone())).unwrap();

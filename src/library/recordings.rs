@@ -56,7 +56,7 @@ impl Recordings {
 
     /// Whether a recording can be undone, and that would change something.
     pub fn is_candidate(&self, entry: &Entry) -> bool {
-        entry.changes.any() && self.can_be_undone(entry)
+        entry.changes().any() && self.can_be_undone(entry)
     }
 
     /// Whether a recording may have changed a path; only its records tell for certain.
@@ -106,7 +106,7 @@ impl Recordings {
         }
         let is_silent = |entry: &&Entry| {
             entry.step.is_some()
-                && !entry.changes.any()
+                && !entry.changes().any()
                 && self.can_be_undone(entry)
                 && chosen.iter().any(|one| one.session == entry.session && ran_at_once(one, entry))
         };

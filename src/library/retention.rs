@@ -215,7 +215,7 @@ fn newest_of_each_place(sizes: &[Sized]) -> Vec<bool> {
     let mut newest = vec![false; sizes.len()];
     for (number, Sized { entry, .. }) in sizes.iter().enumerate().rev() {
         // What a killed recording has changed is unknown until it is recovered.
-        if !entry.imported && (entry.changes.any() || entry.state == EntryState::Unrecovered) {
+        if !entry.imported && (entry.changes().any() || entry.state == EntryState::Unrecovered) {
             let count = counts.entry(place_of(entry)).or_default();
             *count += 1;
             newest[number] = *count <= NEWEST;
@@ -232,7 +232,7 @@ pub fn place_of(entry: &Entry) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::library::log::{ByteText, ChangeCounts, Changes};
+    use crate::library::log::{ByteText, Changes};
     use crate::snapshot::Header;
     use crate::snapshot::layout::SnapshotDir;
     use crate::snapshot::samples::{commit_into, header};
@@ -249,8 +249,7 @@ mod tests {
             entry.id = format!("{number}");
             let last_used = now.checked_sub(age).unwrap();
             entry.time = last_used.to_string();
-            entry.changes =
-                ChangeCounts { created: u64::from(!quiet.contains(&number)), ..ChangeCounts::default() };
+            entry.created = u64::from(!quiet.contains(&number));
             Sized { entry, bytes: 10, last_used }
         };
         (0..count).map(one).collect()

@@ -60,7 +60,7 @@ impl ChangedPaths {
                             .any(|above| self.made_directories.contains(above.as_os_str().as_bytes())))
         };
         self.files.changed_by(entry, library).iter().any(|(_, name)| !undone.contains(name))
-            || entry.changes.any()
+            || entry.changes().any()
                 && self.paths.iter().any(|path| entry.may_change(path))
                 && changes_any(&library.directory_of(&entry.id), is_one)
     }

@@ -379,7 +379,7 @@ impl State {
     fn search(&mut self) -> Option<Effect> {
         let text = self.filter.text.to_lowercase();
         let is_due = |row: &&Row| {
-            row.entry.changes.any() && !row.contains(&text) && !self.filter.searched.contains(&row.entry.id)
+            row.entry.changes().any() && !row.contains(&text) && !self.filter.searched.contains(&row.entry.id)
         };
         let ids: Vec<String> = match text.chars().count() < SHORTEST_PATH_TEXT {
             true => Vec::new(),

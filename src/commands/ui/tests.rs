@@ -14,7 +14,7 @@ use super::undoing::{UndoReport, UndoRequest};
 use super::view::{Theme, draw};
 use crate::commands::testing::BundleTrees;
 use crate::library::Entry;
-use crate::library::log::{ByteText, ChangeCounts, Changes};
+use crate::library::log::{ByteText, Changes};
 use crate::snapshot::Snapshot;
 use crate::snapshot::samples::header;
 
@@ -24,8 +24,7 @@ fn row(id: &str, minutes_ago: i64, command: &str, changes: (u64, u64, u64)) -> R
     entry.time = (now() - jiff::SignedDuration::from_mins(minutes_ago)).to_string();
     entry.cwd = ByteText(b"/home/me/demo".to_vec());
     entry.status = 0;
-    let (created, changed, deleted) = changes;
-    entry.changes = ChangeCounts { created, changed, deleted, git: false };
+    (entry.created, entry.changed, entry.deleted) = changes;
     Row { entry, command: command.to_owned(), undone: None }
 }
 

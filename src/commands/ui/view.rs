@@ -182,7 +182,7 @@ impl Columns {
         Columns {
             has_ids: area >= WITH_IDS,
             status: status.map(|row| row.entry.status.to_string().len() + 1).max().unwrap_or(0),
-            counts: rows.iter().map(|row| counts(row.entry.changes).len()).max().unwrap_or(0).min(14),
+            counts: rows.iter().map(|row| counts(row.entry.changes()).len()).max().unwrap_or(0).min(14),
         }
     }
 
@@ -192,7 +192,7 @@ impl Columns {
         // A status of 0 is not worth a place.
         let status = if entry.status == 0 { String::new() } else { entry.status.to_string() };
         let (status_width, counts_width) = (self.status, self.counts);
-        let counts = cut(&counts(entry.changes), counts_width);
+        let counts = cut(&counts(entry.changes()), counts_width);
         format!("{id}{:>3}{status:>status_width$} {counts:counts_width$} ", age(entry, now))
     }
 }
