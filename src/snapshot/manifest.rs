@@ -8,7 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::enforcement::{Enforcement, RefusedUse};
 use super::network::NetworkUse;
@@ -325,6 +326,60 @@ pub struct RecordedProcess {
     pub ended_us: Option<u64>,
 }
 
+/// Makes a type a set of the values of an enum, each of which is a bit.
+macro_rules! set {
+    ($set:ident of $type:ident as $bits:ident, $what:literal) => {
+        impl $set {
+            /// The set with `one` added.
+            #[must_use]
+            pub const fn with(self, one: $type) -> $set {
+                $set(self.0 | one as $bits)
+            }
+
+            /// Whether `one` is in the set.
+            pub const fn contains(self, one: $type) -> bool {
+                self.0 & one as $bits != 0
+            }
+
+            /// The union of both sets.
+            #[must_use]
+            pub const fn union(self, other: $set) -> $set {
+                $set(self.0 | other.0)
+            }
+
+            /// What is in the set, in the order of the format.
+            pub fn iter(self) -> impl Iterator<Item = $type> {
+                $type::ALL.into_iter().filter(move |one| self.contains(*one))
+            }
+        }
+
+        impl From<$type> for $set {
+            fn from(one: $type) -> Self {
+                $set::default().with(one)
+            }
+        }
+
+        impl Serialize for $set {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_seq(self.iter().map($type::name))
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $set {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<$set, D::Error> {
+                Vec::<String>::deserialize(deserializer)?.iter().try_fold($set::default(), |set, word| {
+                    let one = $type::ALL.into_iter().find(|one| one.name() == word);
+                    let unknown = || D::Error::custom(format!(concat!("unknown ", $what, " `{}`"), word));
+                    one.map(|one| set.with(one)).ok_or_else(unknown)
+                })
+            }
+        }
+    };
+}
+
+set!(Operations of Operation as u8, "operation");
+set!(Seen of Look as u16, "look");
+
 /// How a path was used; a set of [`Operation`]s.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Operations(u8);
@@ -353,17 +408,6 @@ impl Operations {
     /// The operations that read the content of a file.
     pub const CONTENT_READS: Operations = Operations(Operation::Read as u8 | Operation::Execute as u8);
 
-    /// The set with `operation` added.
-    #[must_use]
-    pub const fn with(self, operation: Operation) -> Operations {
-        Operations(self.0 | operation as u8)
-    }
-
-    /// Whether `operation` is in the set.
-    pub const fn contains(self, operation: Operation) -> bool {
-        self.0 & operation as u8 != 0
-    }
-
     /// Whether the two sets share an operation.
     pub const fn intersects(self, other: Operations) -> bool {
         self.0 & other.0 != 0
@@ -380,26 +424,9 @@ impl Operations {
         Operations(self.0 & other.0)
     }
 
-    /// The union of both sets.
-    #[must_use]
-    pub const fn union(self, other: Operations) -> Operations {
-        Operations(self.0 | other.0)
-    }
-
     /// Whether nothing is in the set.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
-    }
-
-    /// The operations in the order of the format.
-    pub fn iter(self) -> impl Iterator<Item = Operation> {
-        Operation::ALL.into_iter().filter(move |operation| self.contains(*operation))
-    }
-}
-
-impl From<Operation> for Operations {
-    fn from(operation: Operation) -> Self {
-        Operations::NONE.with(operation)
     }
 }
 
@@ -435,12 +462,6 @@ pub enum Look {
     Place = 256,
 }
 
-impl From<Look> for Seen {
-    fn from(look: Look) -> Self {
-        Seen::NOTHING.with(look)
-    }
-}
-
 impl Seen {
     /// The empty set.
     pub const NOTHING: Seen = Seen(0);
@@ -457,23 +478,6 @@ impl Seen {
         if reads { Seen::CONTENT } else { Seen::EXISTENCE }
     }
 
-    /// The set with `look` added.
-    #[must_use]
-    pub const fn with(self, look: Look) -> Seen {
-        Seen(self.0 | look as u16)
-    }
-
-    /// Whether `look` is in the set.
-    pub const fn contains(self, look: Look) -> bool {
-        self.0 & look as u16 != 0
-    }
-
-    /// The union of both sets.
-    #[must_use]
-    pub const fn union(self, other: Seen) -> Seen {
-        Seen(self.0 | other.0)
-    }
-
     /// The set without what only reading a file or a directory tells.
     #[must_use]
     pub const fn without_bytes(self) -> Seen {
@@ -483,11 +487,6 @@ impl Seen {
     /// Whether nothing was learnt.
     pub const fn is_nothing(self) -> bool {
         self.0 == 0
-    }
-
-    /// The looks in the order of the format.
-    pub fn iter(self) -> impl Iterator<Item = Look> {
-        Look::ALL.into_iter().filter(move |look| self.contains(*look))
     }
 }
 

@@ -677,28 +677,6 @@ impl GitWire {
     }
 }
 
-impl<'de> Deserialize<'de> for Operations {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Operations, D::Error> {
-        let mut set = Operations::NONE;
-        for word in Vec::<String>::deserialize(deserializer)? {
-            let operation = Operation::ALL.into_iter().find(|operation| operation.name() == word);
-            set = set.with(operation.ok_or_else(|| D::Error::custom(format!("unknown operation `{word}`")))?);
-        }
-        Ok(set)
-    }
-}
-
-impl<'de> Deserialize<'de> for Seen {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Seen, D::Error> {
-        let mut set = Seen::NOTHING;
-        for word in Vec::<String>::deserialize(deserializer)? {
-            let look = Look::ALL.into_iter().find(|look| look.name() == word);
-            set = set.with(look.ok_or_else(|| D::Error::custom(format!("unknown look `{word}`")))?);
-        }
-        Ok(set)
-    }
-}
-
 impl<'de> Deserialize<'de> for Digest {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Digest, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)

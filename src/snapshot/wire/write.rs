@@ -446,18 +446,6 @@ fn git<M: SerializeMap>(object: &mut JsonObject<M>, git: &GitStatus) -> Result<(
     object.put("ignored", &git.ignored)
 }
 
-impl Serialize for Operations {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.iter().map(Operation::name))
-    }
-}
-
-impl Serialize for Seen {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.iter().map(Look::name))
-    }
-}
-
 impl Serialize for Digest {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
