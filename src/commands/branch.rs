@@ -4,15 +4,16 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use serde::ser::{SerializeMap as _, SerializeSeq as _};
+use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
 use super::exit::{Exit, VerbResult};
+use super::json::reasons;
 use super::level::require_inputs;
 use super::open::open;
 use super::out::{Console, style};
 use super::paths::{Selection, counted};
-use super::{json, progress};
+use super::progress;
 use crate::cli::Branch;
 use crate::library::reference::Reference;
 use crate::library::short_id;
@@ -20,6 +21,7 @@ use crate::restore::build::{self, BuiltTree, Skipped};
 use crate::restore::node::{RestorePolicy, User};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::source::Contents;
+use crate::snapshot::wire::JsonObject;
 use crate::snapshot::{FileRecord, Header, Snapshot, printable};
 
 /// How many left-out paths are printed before the rest is only counted.
@@ -132,43 +134,19 @@ struct BranchJson<'a> {
 
 impl Serialize for BranchJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_map(None)?;
+        let mut object = JsonObject(serializer.serialize_map(None)?);
         let Reference { provider_id, target } = Reference::new(self.snapshot.header(), self.snapshot.path());
-        object.serialize_entry("provider_id", &provider_id)?;
-        object.serialize_entry("ref", &target)?;
-        object.serialize_entry("id", &self.snapshot.header().id)?;
-        object.serialize_entry("state", self.request.side.name())?;
-        json::put_text(&mut object, "dir", self.request.dir.as_os_str().as_encoded_bytes())?;
-        object.serialize_entry("files", &self.built.files)?;
-        object.serialize_entry("directories", &self.built.directories)?;
-        object.serialize_entry("others", &self.built.others)?;
-        object.serialize_entry("bytes", &self.built.bytes)?;
-        object.serialize_entry("left_out", &ReasonsJson(&self.built.skipped))?;
-        object.serialize_entry("not_given", &ReasonsJson(&self.built.shortfalls))?;
-        object.end()
-    }
-}
-
-/// Paths, each with a reason.
-pub struct ReasonsJson<'a, R>(pub &'a [(Vec<u8>, R)]);
-
-impl<R: std::fmt::Display> Serialize for ReasonsJson<'_, R> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_seq(Some(self.0.len()))?;
-        for (path, reason) in self.0 {
-            list.serialize_element(&ReasonJson(path, reason))?;
-        }
-        list.end()
-    }
-}
-
-struct ReasonJson<'a, R>(&'a [u8], &'a R);
-
-impl<R: std::fmt::Display> Serialize for ReasonJson<'_, R> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_map(None)?;
-        json::put_text(&mut object, "path", self.0)?;
-        object.serialize_entry("reason", &format_args!("{}", self.1))?;
-        object.end()
+        object.put("provider_id", &provider_id)?;
+        object.put("ref", &target)?;
+        object.put("id", &self.snapshot.header().id)?;
+        object.put("state", self.request.side.name())?;
+        object.text("dir", self.request.dir.as_os_str().as_encoded_bytes())?;
+        object.put("files", &self.built.files)?;
+        object.put("directories", &self.built.directories)?;
+        object.put("others", &self.built.others)?;
+        object.put("bytes", &self.built.bytes)?;
+        object.put("left_out", &reasons(&self.built.skipped))?;
+        object.put("not_given", &reasons(&self.built.shortfalls))?;
+        object.0.end()
     }
 }

@@ -17,7 +17,6 @@ use serde::{Serialize, Serializer};
 
 use super::config;
 use super::exit::{Exit, UsageError, VerbResult};
-use super::json;
 use super::open::{open_library, open_or_last};
 use super::out::{Console, style};
 use super::paths::{counted, resolved};
@@ -29,6 +28,7 @@ use crate::policy::{
 };
 use crate::snapshot::secrets::{ContentSign, may_have_sign, recorded_sign};
 use crate::snapshot::source::Contents;
+use crate::snapshot::wire::JsonObject;
 use crate::snapshot::{BlobOmitted, FileRecord, Header, Present, Snapshot, State, live};
 use text::FindingText;
 pub use text::{Process, id_and_command};
@@ -310,35 +310,27 @@ struct FindingJson<'a> {
 impl Serialize for FindingJson<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Finding { word, text, subject, processes } = self.finding;
-        let mut object = serializer.serialize_map(None)?;
-        object.serialize_entry("rule", word.name())?;
-        if let Some(text) = text {
-            json::put_text(&mut object, "pattern", text)?;
-        }
+        let mut object = JsonObject(serializer.serialize_map(None)?);
+        object.put("rule", word.name())?;
+        object.text_some("pattern", text)?;
         match subject {
             FindingSubject::Path { path, operations, through, left_out_by } => {
-                json::put_text(&mut object, "path", path)?;
-                object.serialize_entry("operations", operations)?;
-                if let Some(through) = through {
-                    json::put_text(&mut object, "through", through)?;
-                }
-                if let Some(rule) = left_out_by {
-                    object.serialize_entry("left_out_by", rule)?;
-                }
+                object.text("path", path)?;
+                object.put("operations", operations)?;
+                object.text_some("through", through)?;
+                object.put_some("left_out_by", left_out_by)?;
             }
             FindingSubject::Beneath { path, left_out_by } => {
-                json::put_text(&mut object, "path", path)?;
-                object.serialize_entry("beneath", &true)?;
-                object.serialize_entry("left_out_by", left_out_by)?;
+                object.text("path", path)?;
+                object.put("beneath", &true)?;
+                object.put("left_out_by", left_out_by)?;
             }
-            FindingSubject::Somewhere { left_out_by } => {
-                object.serialize_entry("left_out_by", left_out_by)?
-            }
-            FindingSubject::Address(used) => object.serialize_entry("network", used)?,
+            FindingSubject::Somewhere { left_out_by } => object.put("left_out_by", left_out_by)?,
+            FindingSubject::Address(used) => object.put("network", used)?,
         }
         let processes: Vec<_> = processes.iter().map(|id| Process::new(*id, self.header)).collect();
-        object.serialize_entry("processes", &processes)?;
-        object.end()
+        object.put("processes", &processes)?;
+        object.0.end()
     }
 }
 

@@ -1,16 +1,30 @@
-//! Bytes as text in the JSON of the verbs, as in the manifest.
+//! Paths in the JSON of the verbs, each an object: its text is as in the manifest.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-use serde::ser::SerializeMap;
+use std::fmt::Display;
 
-use crate::snapshot::wire::shown;
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
 
-/// Puts `bytes` into `object` as text, and also in base64 under `key_bytes` if they are not UTF-8.
-pub fn put_text<M: SerializeMap>(object: &mut M, key: &str, bytes: &[u8]) -> Result<(), M::Error> {
-    object.serialize_entry(key, &shown(bytes))?;
-    if std::str::from_utf8(bytes).is_err() {
-        object.serialize_entry(&format!("{key}_bytes"), &BASE64.encode(bytes))?;
+use crate::snapshot::wire::{Each, JsonObject};
+
+/// A path, and what is said of it under a key.
+pub struct PathJson<'a, T>(pub &'a [u8], pub &'static str, pub Option<T>);
+
+impl<T: Serialize> Serialize for PathJson<'_, T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = JsonObject(serializer.serialize_map(None)?);
+        object.text("path", self.0)?;
+        object.put_some(self.1, &self.2)?;
+        object.0.end()
     }
-    Ok(())
+}
+
+/// Paths of which nothing is said.
+pub fn paths<'a>(paths: impl Iterator<Item = &'a [u8]> + Clone) -> impl Serialize {
+    Each(move || paths.clone().map(|path| PathJson(path, "", None::<()>)))
+}
+
+/// Paths, each with a reason.
+pub fn reasons<R: Display>(paths: &[(Vec<u8>, R)]) -> impl Serialize {
+    Each(|| paths.iter().map(|(path, why)| PathJson(path, "reason", Some(why.to_string()))))
 }

@@ -10,13 +10,14 @@ use super::level::require_inputs;
 use super::open::open_or_last;
 use super::out::{Console, style};
 use super::paths::{number_of_paths, shell_line, shell_word};
-use super::{json, progress};
+use super::progress;
 use crate::cli::{DriftPolicy, Verify};
 use crate::restore::drift::{self, Difference, Drift, DriftKind};
 use crate::restore::interrupted;
 use crate::restore::root::Root;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::Fingerprint;
+use crate::snapshot::wire::JsonObject;
 use crate::snapshot::{FileType, Snapshot, printable};
 
 /// Runs `verify`.
@@ -165,24 +166,22 @@ impl Serialize for VerifyJson<'_> {
 
 impl Serialize for Difference<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_map(None)?;
-        json::put_text(&mut object, "path", &self.record.path)?;
+        let mut object = JsonObject(serializer.serialize_map(None)?);
+        object.text("path", &self.record.path)?;
         match &self.kind {
-            DriftKind::Drift => object.serialize_entry("kind", "drift")?,
-            DriftKind::Modified => object.serialize_entry("kind", "modified")?,
+            DriftKind::Drift => object.put("kind", "drift")?,
+            DriftKind::Modified => object.put("kind", "modified")?,
             DriftKind::PinLost(lost) => {
-                object.serialize_entry("kind", "pin_lost")?;
-                object.serialize_entry("detail", &lost.to_string())?;
+                object.put("kind", "pin_lost")?;
+                object.put("detail", &lost.to_string())?;
             }
             DriftKind::Unreadable(error) => {
-                object.serialize_entry("kind", "unreadable")?;
-                object.serialize_entry("detail", &error.to_string())?;
+                object.put("kind", "unreadable")?;
+                object.put("detail", &error.to_string())?;
             }
         }
-        object.serialize_entry("snapshot_fingerprint", &self.recorded)?;
-        if let Some(live) = &self.live {
-            object.serialize_entry("live_fingerprint", live)?;
-        }
-        object.end()
+        object.put("snapshot_fingerprint", &self.recorded)?;
+        object.put_some("live_fingerprint", &self.live)?;
+        object.0.end()
     }
 }

@@ -16,8 +16,8 @@ use super::manifest::{BlobOmitted, FileType, InodeFlag, Keep, Look, Operation, S
 use super::network::NetworkOperation;
 
 pub use text::shown;
-pub(crate) use write::JsonObject;
 pub use write::write_manifest;
+pub(crate) use write::{Each, JsonObject};
 
 /// Gives an enum its words.
 macro_rules! names {

@@ -10,7 +10,6 @@ use super::text::rule;
 use super::{Rules, places, policy_of, state_of};
 use crate::cli::PolicyCheck;
 use crate::commands::exit::{Exit, UsageError, VerbResult};
-use crate::commands::json;
 use crate::commands::open::open;
 use crate::commands::out::{Console, style};
 use crate::commands::paths::{absolute, quoted, resolved};
@@ -18,6 +17,7 @@ use crate::commands::record::places_here;
 use crate::fs;
 use crate::policy::{AskedAddress, CompiledPolicy, Decision, PathExplanation};
 use crate::snapshot::secrets::{ContentSign, may_have_sign};
+use crate::snapshot::wire::JsonObject;
 use crate::snapshot::{Snapshot, printable};
 
 /// Runs it for what the user asks about.
@@ -62,12 +62,12 @@ enum Subject {
 
 impl Serialize for Subject {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_map(None)?;
+        let mut object = JsonObject(serializer.serialize_map(None)?);
         match self {
-            Subject::Path(path) => json::put_text(&mut object, "path", path)?,
-            Subject::Address(address) => json::put_text(&mut object, "address", address)?,
+            Subject::Path(path) => object.text("path", path)?,
+            Subject::Address(address) => object.text("address", address)?,
         }
-        object.end()
+        object.0.end()
     }
 }
 
@@ -88,25 +88,21 @@ impl Explanation {
 
 impl Serialize for Explanation {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = serializer.serialize_map(None)?;
-        object.serialize_entry("use", &self.usage)?;
-        if let Some(port) = self.port {
-            object.serialize_entry("port", &port)?;
-        }
-        object.serialize_entry("allowed", &self.is_allowed())?;
+        let mut object = JsonObject(serializer.serialize_map(None)?);
+        object.put("use", &self.usage)?;
+        object.put_some("port", &self.port)?;
+        object.put("allowed", &self.is_allowed())?;
         let (word, text) = match &self.decision {
             Decision::Free => (None, None),
             Decision::Allowed(word, text) | Decision::Denied(word, text) => (Some(word), Some(text)),
             Decision::NotAllowed(word) => (Some(word), None),
         };
-        if let Some(word) = word {
-            object.serialize_entry("rule", word.name())?;
-        }
+        object.put_some("rule", &word.map(|word| word.name()))?;
         if let Some(text) = text {
-            json::put_text(&mut object, "pattern", text)?;
+            object.text("pattern", text)?;
         }
-        object.serialize_entry("why", &self.why)?;
-        object.end()
+        object.put("why", &self.why)?;
+        object.0.end()
     }
 }
 

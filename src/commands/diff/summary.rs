@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::body::DiffKind;
 use super::plan::{DiffEntry, DiffPlan, DiffSide};
+use crate::commands::json::PathJson;
 use crate::commands::out::{Console, OutputError, OutputFormat, style};
 use crate::commands::paths::quoted;
 use crate::snapshot::wire::JsonObject;
@@ -242,6 +243,9 @@ impl Serialize for DiffBase<'_> {
     }
 }
 
+/// A path, and why it is not in the diff.
+type DiffNote<'a> = PathJson<'a, &'a String>;
+
 /// What is not in the diff.
 #[derive(Serialize)]
 struct DiffOmitted<'a> {
@@ -253,24 +257,14 @@ struct DiffOmitted<'a> {
 
 impl<'a> DiffOmitted<'a> {
     fn of(plan: &'a DiffPlan<'a>, lost: &'a [(&[u8], String)]) -> DiffOmitted<'a> {
-        let paths = |paths: &[&'a [u8]]| paths.iter().map(|path| DiffNote(path, None)).collect();
+        let paths = |paths: &[&'a [u8]]| paths.iter().map(|path| PathJson(path, "detail", None)).collect();
+        let reason = |(path, why): &'a (&[u8], String)| PathJson(path, "detail", Some(why));
+        let reasons = |paths: &'a [_]| paths.iter().map(reason).collect();
         DiffOmitted {
-            unsupported: plan.unsupported.iter().map(|(path, what)| DiffNote(path, Some(what))).collect(),
+            unsupported: reasons(&plan.unsupported),
             outside: paths(&plan.outside),
             inherited: paths(&plan.inherited),
-            unavailable: lost.iter().map(|(path, why)| DiffNote(path, Some(why))).collect(),
+            unavailable: reasons(lost),
         }
-    }
-}
-
-/// A path, and why it is not in the diff.
-struct DiffNote<'a>(&'a [u8], Option<&'a str>);
-
-impl Serialize for DiffNote<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut object = JsonObject(serializer.serialize_map(None)?);
-        object.text("path", self.0)?;
-        object.put_some("detail", &self.1)?;
-        object.0.end()
     }
 }

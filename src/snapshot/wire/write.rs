@@ -165,7 +165,7 @@ impl<M: SerializeMap> JsonObject<M> {
 }
 
 /// A list made while it is written.
-struct Each<F>(F);
+pub(crate) struct Each<F>(pub(crate) F);
 
 impl<F: Fn() -> I, I: Iterator<Item: Serialize>> Serialize for Each<F> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
