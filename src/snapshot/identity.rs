@@ -4,7 +4,7 @@ use std::hash::{BuildHasher as _, RandomState};
 
 use sha2::{Digest as _, Sha256};
 
-use super::manifest::{Digest, Header, Host, Keep, SnapshotKind, Tool};
+use super::manifest::{Digest, Header, Host, SnapshotKind, Tool};
 
 /// Makes a random identifier: 26 characters of base 32 (RFC 4648), 128 bits.
 pub fn random_id() -> String {
@@ -25,43 +25,16 @@ impl Header {
         Header {
             id,
             kind,
-            name: None,
-            session: None,
-            step: None,
             tool: Tool::current(),
             host: Host::current(),
             command,
-            title: None,
-            redacted: false,
-            exit_status: 0,
-            exit_signal: None,
-            timed_out: false,
             start_cwd,
-            working_tree: None,
-            git_directory: None,
-            home: None,
-            temporary_directory: None,
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             started_at: now.clone(),
             finished_at: now,
-            keep: Keep::All,
-            existence_only: None,
-            killed: false,
-            running: false,
-            recovered: false,
-            imported: false,
             complete: true,
-            warnings: Vec::new(),
-            suppressed: Vec::new(),
-            private_mounts: Vec::new(),
-            unseen: Vec::new(),
-            git_repositories: Vec::new(),
-            network: Vec::new(),
-            enforcement: None,
-            refused: Vec::new(),
-            processes: Vec::new(),
-            recall: None,
+            ..Header::default()
         }
     }
 }

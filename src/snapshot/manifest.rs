@@ -19,7 +19,7 @@ use super::network::NetworkUse;
 pub const FORMAT_VERSION: u64 = 2;
 
 /// Everything that `manifest.json` says but its `files`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Header {
     /// A random identifier of this snapshot.
     pub id: String,
@@ -178,7 +178,7 @@ impl SnapshotKind {
 }
 
 /// The program that wrote the snapshot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tool {
     /// Its name.
     pub name: String,
@@ -187,7 +187,7 @@ pub struct Tool {
 }
 
 /// The machine of a snapshot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
     /// The machine's architecture, `x86_64`.
     pub arch: String,
@@ -502,7 +502,7 @@ pub struct PathUse {
 }
 
 /// A record: one path and what became of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FileRecord {
     /// The absolute path.
     pub path: Vec<u8>,
@@ -557,27 +557,7 @@ impl FileRecord {
 
     /// A record of which no more is known: used by no process, never renamed, in no repository.
     pub fn new(path: &[u8], before: State, after: State, operations: Operations) -> FileRecord {
-        FileRecord {
-            path: path.to_vec(),
-            is_git_state: false,
-            operations,
-            processes: Vec::new(),
-            uses: Vec::new(),
-            seen: Seen::NOTHING,
-            process_count: None,
-            inherited: false,
-            changed_by_name: false,
-            mount_point: false,
-            changed_between_us: None,
-            renamed_from: None,
-            renamed_to: None,
-            linked_from: Vec::new(),
-            relinked: false,
-            before,
-            after,
-            git: None,
-            git_after: None,
-        }
+        FileRecord { path: path.to_vec(), operations, before, after, ..FileRecord::default() }
     }
 
     /// The index of the record of `path` among `records`, which are sorted by path bytes.
@@ -602,7 +582,7 @@ impl FileRecord {
 }
 
 /// The state of a path at one moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum State {
     /// Nothing was there.
     Absent {
@@ -612,6 +592,7 @@ pub enum State {
     /// Something was there.
     Present(Box<Present>),
     /// Unknown: the path was not changed, and the recording keeps no states of such paths.
+    #[default]
     NotKept,
 }
 
