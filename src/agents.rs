@@ -64,20 +64,20 @@ pub struct Agent {
     is_strict: bool,
     /// What doctor and init say besides; `{alias}` stands for the line that records each session as a whole.
     remarks: &'static [&'static str],
-    /// The settings file of the user.
-    user_settings: fn(&Surroundings) -> Option<PathBuf>,
+    /// The settings file of the user; none where there is no home directory.
+    pub user_settings: fn(&Surroundings) -> Option<PathBuf>,
     /// The settings file for one project, if there is such a file.
-    project_settings: fn(&Surroundings) -> Option<PathBuf>,
+    pub project_settings: fn(&Surroundings) -> Option<PathBuf>,
     /// Whether a project's settings file is usually committed, and so everybody's.
-    is_project_shared: bool,
+    pub is_project_shared: bool,
     /// A second setting that its hook needs.
     companion: Option<Companion>,
     /// Where it has its servers of the Model Context Protocol, if that is a file that we edit.
     pub server: Option<&'static ServerPlace>,
     /// Where it looks for its shell or hook, the place that counts most first.
-    sources: fn(&Surroundings) -> Vec<ShellSource>,
+    pub sources: fn(&Surroundings) -> Vec<ShellSource>,
     /// The arguments that it gives its shell to run a command, with a directory for files of its own.
-    arguments: fn(&str, &Path) -> Vec<OsString>,
+    pub arguments: fn(&str, &Path) -> Vec<OsString>,
 }
 
 /// A second setting, in a file beside the first.
@@ -163,14 +163,14 @@ pub static AGENTS: [Agent; 8] = [
             let above = || here.directory.ancestors().take_while(|above| above.starts_with(&here.project));
             let dotted = above().map(|above| above.join(".opencode"));
             let dotted = dotted.chain(here.home.iter().map(|home| home.join(".opencode")));
-            let dotted = here.variable("OPENCODE_CONFIG_DIR").map(PathBuf::from).into_iter().chain(dotted);
+            let dotted = variable("OPENCODE_CONFIG_DIR").map(PathBuf::from).into_iter().chain(dotted);
             let user = here.config_home.as_ref().map(|above| above.join("opencode"));
             let user_old = user.as_ref().map(|above| ShellSource::File(above.join("config.json")));
             let mut places: Vec<ShellSource> = both("/etc/opencode".into()).into();
             places.push(ShellSource::Text("OPENCODE_CONFIG_CONTENT"));
             places.extend(dotted.flat_map(both));
             places.extend(above().map(Path::to_owned).flat_map(both));
-            places.extend(here.variable("OPENCODE_CONFIG").map(|path| ShellSource::File(path.into())));
+            places.extend(variable("OPENCODE_CONFIG").map(|path| ShellSource::File(path.into())));
             places.extend(user.into_iter().flat_map(both).chain(user_old));
             places.push(ShellSource::Path("SHELL"));
             places
@@ -299,13 +299,13 @@ const AIDER_SETTINGS: &str = ".aider.conf.yml";
 
 /// The directory in which Claude Code keeps the user's settings.
 pub fn claude_directory(here: &Surroundings) -> Option<PathBuf> {
-    let chosen = here.variable("CLAUDE_CONFIG_DIR").map(|path| here.directory.join(path));
+    let chosen = variable("CLAUDE_CONFIG_DIR").map(|path| here.directory.join(path));
     chosen.or_else(|| Some(here.home.as_ref()?.join(".claude")))
 }
 
 /// The directory in which Codex keeps the user's settings.
 fn codex_directory(here: &Surroundings) -> Option<PathBuf> {
-    let chosen = here.variable("CODEX_HOME").map(|path| here.directory.join(path));
+    let chosen = variable("CODEX_HOME").map(|path| here.directory.join(path));
     chosen.or_else(|| Some(here.home.as_ref()?.join(".codex")))
 }
 
@@ -318,13 +318,13 @@ fn opencode_settings(here: &Surroundings) -> Option<PathBuf> {
 
 /// The settings file of the user of Gemini CLI.
 fn gemini_settings(here: &Surroundings) -> Option<PathBuf> {
-    let home = here.variable("GEMINI_CLI_HOME").map(PathBuf::from);
+    let home = variable("GEMINI_CLI_HOME").map(PathBuf::from);
     Some(home.or_else(|| here.home.clone())?.join(GEMINI_SETTINGS))
 }
 
 /// The directory in which Copilot CLI keeps the user's settings.
 fn copilot_directory(here: &Surroundings) -> Option<PathBuf> {
-    let home = here.variable("COPILOT_HOME").map(PathBuf::from);
+    let home = variable("COPILOT_HOME").map(PathBuf::from);
     home.or_else(|| Some(here.home.as_ref()?.join(".copilot")))
 }
 
@@ -356,7 +356,7 @@ fn claude_policy() -> Vec<ShellSource> {
 /// The files in which an agent looks for hooks: all of them count.
 fn files_of(here: &Surroundings, name: &str, of_machine: &Path) -> Vec<ShellSource> {
     let agent = Agent::named(name).expect("it is the agent that asks");
-    let files = [Some(of_machine.to_owned()), agent.project_settings(here), agent.user_settings(here)];
+    let files = [Some(of_machine.to_owned()), (agent.project_settings)(here), (agent.user_settings)(here)];
     files.into_iter().flatten().map(ShellSource::File).collect()
 }
 
@@ -395,21 +395,6 @@ impl Agent {
         self.companion.map(|companion| (companion.slot, settings.with_file_name(companion.file)))
     }
 
-    /// The settings file of the user; none where there is no home directory.
-    pub fn user_settings(&self, here: &Surroundings) -> Option<PathBuf> {
-        (self.user_settings)(here)
-    }
-
-    /// Whether a project's settings file is usually committed, and so everybody's.
-    pub fn is_project_shared(&self) -> bool {
-        self.is_project_shared
-    }
-
-    /// The settings file for one project; none if the agent has no such file.
-    pub fn project_settings(&self, here: &Surroundings) -> Option<PathBuf> {
-        (self.project_settings)(here)
-    }
-
     /// Why the agent itself ignores settings that can be edited; none if it reads them.
     pub fn objection(&self, text: &str) -> Option<Defect> {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -419,16 +404,6 @@ impl Agent {
         let error = serde_json::from_str::<IgnoredAny>(text).err()?;
         let what = format!("{} ignores settings with comments or trailing commas, all of them", self.title);
         Some(Defect { at: Some((error.line(), error.column())), what })
-    }
-
-    /// Where it looks for its shell or hook, the place that counts most first.
-    pub fn sources(&self, here: &Surroundings) -> Vec<ShellSource> {
-        (self.sources)(here)
-    }
-
-    /// The arguments that it gives its shell to run a command, with `scratch` for files of its own.
-    pub fn arguments(&self, command: &str, scratch: &Path) -> Vec<OsString> {
-        (self.arguments)(command, scratch)
     }
 }
 
@@ -460,16 +435,12 @@ impl Surroundings {
 
     /// The directory for the data of programs; none where there is no home directory.
     fn data_home(&self) -> Option<PathBuf> {
-        let chosen = self.variable("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+        let chosen = variable("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
         chosen.or_else(|| Some(self.home.as_ref()?.join(".local/share")))
-    }
-
-    /// The value of an environment variable, none if it is empty.
-    pub fn variable(&self, name: &str) -> Option<OsString> {
-        variable(name)
     }
 }
 
+/// The value of an environment variable, none if it is empty.
 fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }

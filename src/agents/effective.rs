@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::error::{Defect, Error};
 use super::file::SettingsFile;
 use super::slot::{Setting, Slot};
-use super::{Agent, ShellSource, Surroundings, json};
+use super::{Agent, ShellSource, Surroundings, json, variable};
 
 /// Where an agent takes its shell, or the command of its hook, from.
 #[derive(Debug, Default)]
@@ -22,11 +22,11 @@ pub struct Effective {
 /// One of its files can't be read, or has an error.
 pub fn switched_off(agent: &Agent, here: &Surroundings) -> Result<Option<(PathBuf, String)>, Error> {
     let Some(Slot::Hook(slot)) = agent.slot() else { return Ok(None) };
-    if let Some((switch, path)) = agent.user_settings(here).and_then(|hooks| agent.companion(&hooks)) {
+    if let Some((switch, path)) = (agent.user_settings)(here).and_then(|hooks| agent.companion(&hooks)) {
         let found = in_file(agent, switch, &path)?;
         return Ok((found == Setting::Value("false".to_owned())).then(|| (path, switch.label())));
     }
-    for source in agent.sources(here) {
+    for source in (agent.sources)(here) {
         let ShellSource::File(path) = source else { continue };
         let file = SettingsFile::read(&path)?;
         let text = file.text.as_deref().unwrap_or_default();
@@ -46,14 +46,14 @@ pub fn switched_off(agent: &Agent, here: &Surroundings) -> Result<Option<(PathBu
 pub fn effective(agent: &Agent, here: &Surroundings) -> Result<Effective, Error> {
     let mut effective = Effective::default();
     let slot = agent.slot();
-    for source in agent.sources(here) {
+    for source in (agent.sources)(here) {
         let found = match &source {
             // The first file with the list is the only one that counts.
             ShellSource::File(_) | ShellSource::Text(_) if effective.hidden_by.is_some() => continue,
             ShellSource::File(path) => slot.map_or(Ok(Setting::Absent), |slot| in_file(agent, slot, path))?,
-            ShellSource::Text(name) => slot.map_or(Ok(Setting::Absent), |slot| in_text(slot, here, name))?,
+            ShellSource::Text(name) => slot.map_or(Ok(Setting::Absent), |slot| in_text(slot, name))?,
             ShellSource::Path(name) => {
-                let value = here.variable(name).map(|value| value.to_string_lossy().into_owned());
+                let value = variable(name).map(|value| value.to_string_lossy().into_owned());
                 value.map_or(Setting::Absent, Setting::Value)
             }
         };
@@ -77,8 +77,8 @@ fn in_file(agent: &Agent, slot: Slot, path: &Path) -> Result<Setting, Error> {
     found.map_err(|defect| defect.of_file(&file.path))
 }
 
-fn in_text(slot: Slot, here: &Surroundings, name: &str) -> Result<Setting, Error> {
-    let text = here.variable(name).unwrap_or_default();
+fn in_text(slot: Slot, name: &str) -> Result<Setting, Error> {
+    let text = variable(name).unwrap_or_default();
     let found = slot.find(&text.to_string_lossy());
     found.map_err(|Defect { what, .. }| Error::Refused(format!("${name}: {what}")))
 }

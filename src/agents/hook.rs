@@ -38,12 +38,12 @@ pub struct Protocol {
     /// How a command is rewritten.
     form: Form,
     /// Whether the agent itself refuses or unwraps a command in a way that would be lost on a rewritten one.
-    is_left_alone: fn(&str) -> bool,
+    pub is_left_alone: fn(&str) -> bool,
     /// Whether the agent asks its user about a command because of its first word, whatever a rule allows. It does not
     /// find that word in a rewritten command.
-    is_asked_about: fn(&str) -> bool,
+    pub is_asked_about: fn(&str) -> bool,
     /// Whether a rule of the user's that restricts the command would not find it once it is rewritten.
-    is_hidden_from_rules: fn(&str) -> bool,
+    pub is_hidden_from_rules: fn(&str) -> bool,
     /// What the command line of the agent's process contains.
     pub program: &'static str,
     /// The arguments with which the agent is started so that it asks about nothing.
@@ -277,21 +277,6 @@ impl Protocol {
         }
         arguments.insert("command".to_owned(), rewritten.into());
         Some((self.answer)(Value::Object(arguments), permission).to_string())
-    }
-
-    /// Whether a command is left as it is, because the agent itself treats it in a way that would be lost.
-    pub fn leaves_alone(&self, command: &str) -> bool {
-        (self.is_left_alone)(command)
-    }
-
-    /// Whether the agent asks about a command whatever a rule allows, and would not about a rewritten one.
-    pub fn asks_about(&self, command: &str) -> bool {
-        (self.is_asked_about)(command)
-    }
-
-    /// Whether a rule of the user's that restricts a command would not find it once it is rewritten.
-    pub fn hides_from_rules(&self, command: &str) -> bool {
-        (self.is_hidden_from_rules)(command)
     }
 
     /// A question about a command, as the agent asks it.
@@ -556,8 +541,8 @@ mod tests {
             ("bash script.sh `x`", false),
             ("", false),
         ] {
-            assert_eq!(GEMINI.leaves_alone(command), is_left, "{command}");
-            assert!(!CODEX.leaves_alone(command) && !CURSOR.leaves_alone(command));
+            assert_eq!((GEMINI.is_left_alone)(command), is_left, "{command}");
+            assert!(!(CODEX.is_left_alone)(command) && !(CURSOR.is_left_alone)(command));
         }
     }
 
@@ -586,8 +571,8 @@ mod tests {
             ("ls -la", false),
             ("", false),
         ] {
-            assert_eq!(GEMINI.asks_about(command), is_asked_about, "{command}");
-            assert!(!CODEX.asks_about(command));
+            assert_eq!((GEMINI.is_asked_about)(command), is_asked_about, "{command}");
+            assert!(!(CODEX.is_asked_about)(command));
         }
     }
 

@@ -1,7 +1,7 @@
 //! The programs of agents, and the directories in which they keep what is their own.
 
 use super::hook::word;
-use super::{Surroundings, quoted};
+use super::{Surroundings, quoted, variable};
 
 /// How the programs of agents are called, and where below the home directory each keeps its state: settings, transcripts,
 /// caches.
@@ -56,7 +56,7 @@ pub fn own_state(here: &Surroundings) -> Vec<Vec<u8>> {
     let below_home = PROGRAMS.iter().flat_map(|(_, state)| state.iter()).chain(&HISTORIES);
     let of_home = here.home.iter().flat_map(|home| below_home.clone().map(|name| home.join(name)));
     let chosen = ["CLAUDE_CONFIG_DIR", "CODEX_HOME", "COPILOT_HOME", "HISTFILE"];
-    let chosen = chosen.iter().filter_map(|name| Some(here.directory.join(here.variable(name)?)));
+    let chosen = chosen.iter().filter_map(|name| Some(here.directory.join(variable(name)?)));
     let user = rustix::process::getuid().as_raw().to_string();
     let temporary = TEMPORARY.map(|name| std::env::temp_dir().join(name.replace("UID", &user)));
     of_home.chain(chosen).chain(temporary).map(|path| path.into_os_string().into_encoded_bytes()).collect()

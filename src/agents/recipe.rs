@@ -22,7 +22,7 @@ pub struct Recipe {
     /// Where the lines go.
     pub place: &'static str,
     /// The lines, from the paths of this program and of its shell.
-    lines: fn(&str, &str) -> String,
+    pub lines: fn(&str, &str) -> String,
     /// What has to be known besides.
     pub remarks: &'static [&'static str],
 }
@@ -151,10 +151,5 @@ impl Recipe {
     /// The recipe with this name on the command line.
     pub fn named(name: &str) -> Option<&'static Recipe> {
         RECIPES.iter().find(|recipe| recipe.name == name)
-    }
-
-    /// The lines, from the paths of this program and of its shell.
-    pub fn lines(&self, program: &str, shell: &str) -> String {
-        (self.lines)(program, shell)
     }
 }

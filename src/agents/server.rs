@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     GEMINI_SETTINGS, PROGRAM, Surroundings, claude_directory, codex_directory, copilot_directory,
-    gemini_settings, opencode_settings,
+    gemini_settings, opencode_settings, variable,
 };
 
 /// Where an agent has its servers.
@@ -72,7 +72,7 @@ pub static CLAUDE: ServerPlace = ServerPlace {
         is_toml: false,
         entry: |program| json!({"type": "stdio", "command": program, "args": [VERB]}),
     },
-    user: |here| match here.variable("CLAUDE_CONFIG_DIR") {
+    user: |here| match variable("CLAUDE_CONFIG_DIR") {
         Some(_) => Some(claude_directory(here)?.join(".claude.json")),
         None => Some(here.home.as_ref()?.join(".claude.json")),
     },

@@ -41,7 +41,7 @@ pub fn settings(here: &Surroundings, receipts: &Path) -> Result<Vec<InstalledSet
         }
     };
     for agent in &AGENTS {
-        for settings in [agent.user_settings(here), agent.project_settings(here)].into_iter().flatten() {
+        for settings in [(agent.user_settings)(here), (agent.project_settings)(here)].into_iter().flatten() {
             if let Some((_, beside)) = agent.companion(&settings) {
                 add(agent.name, beside);
             }

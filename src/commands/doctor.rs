@@ -33,10 +33,9 @@ pub fn run(args: &Doctor, console: &mut Console) -> VerbResult {
             let (check, command) = agent::check(agent, &here, true);
             checks.push(check);
             if let Some(command) = command {
-                let arguments = |line: &str, scratch: &Path| agent.arguments(line, scratch);
                 let way = match agent.means {
                     Means::Hook(_, protocol) => Way::Hook(&command, protocol),
-                    _ => Way::Program(&command, &arguments),
+                    _ => Way::Program(&command, &agent.arguments),
                 };
                 checks.push(probe::check(&way));
             }

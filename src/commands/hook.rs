@@ -50,12 +50,12 @@ fn answer(agent: &str, protocol: &Protocol, may_approve: bool) -> anyhow::Result
     }
     let Some(question) = protocol.read(&input) else { return Ok(None) };
     let config = Config::load(&Environment::from_process(b"/")).unwrap_or_default();
-    let hides = protocol.hides_from_rules(&question.command);
+    let hides = (protocol.is_hidden_from_rules)(&question.command);
     if hides && has_restrictive_rules(&Surroundings::of_this_process()?) {
         return Ok(None);
     }
     let is_exempt = is_switched_off() || leaves_out(&config, question.command.as_bytes());
-    if is_exempt || protocol.leaves_alone(&question.command) {
+    if is_exempt || (protocol.is_left_alone)(&question.command) {
         return Ok(None);
     }
     let (command, session) = (question.command.clone(), question.session.clone());
@@ -66,7 +66,7 @@ fn answer(agent: &str, protocol: &Protocol, may_approve: bool) -> anyhow::Result
     let shell = running_shell().inspect_err(|error| note(Some(&format!("{error:#}"))))?;
     let permission = match protocol.objection {
         Some(_) if may_approve => Permission::Approve,
-        None if protocol.asks_about(&question.command) => match attendance(protocol) {
+        None if (protocol.is_asked_about)(&question.command) => match attendance(protocol) {
             Attendance::Waived => Permission::None,
             Attendance::Present => Permission::Ask,
             // The agent refuses it, or has a rule of its user's for it.

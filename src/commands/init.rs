@@ -155,12 +155,12 @@ impl TargetSetting {
             return Err(crate::agents::Error::Refused(why).into());
         }
         let settings = match agent {
-            Some(agent) if args.project => agent.project_settings(here).ok_or_else(|| {
+            Some(agent) if args.project => (agent.project_settings)(here).ok_or_else(|| {
                 UsageError(format!(
                     "{title} has no settings of yours for one project, only shared ones: use --user"
                 ))
             })?,
-            Some(agent) => agent.user_settings(here).context(NO_HOME)?,
+            Some(agent) => (agent.user_settings)(here).context(NO_HOME)?,
             None => skill::file(here, args.project).context(NO_HOME)?,
         };
         let value = match agent.map(|agent| agent.means) {
@@ -204,7 +204,7 @@ fn print_recipe(recipe: &Recipe, args: &Init, console: &mut Console) -> VerbResu
         return Err(UsageError(why).into());
     }
     copy_program(args, console)?;
-    let text = recipe.lines(&our_program()?, &our_shell()?);
+    let text = (recipe.lines)(&our_program()?, &our_shell()?);
     print_lines(&RecipeJson { agent: name, place, text: &text, remarks }, args, console)
 }
 
@@ -400,7 +400,7 @@ fn print(
         return Ok(());
     };
     let title = agent.title;
-    let is_for_all = args.project && (args.mcp || agent.is_project_shared());
+    let is_for_all = args.project && (args.mcp || agent.is_project_shared);
     if args.mcp {
         return print_server_end(title, args, &take_back, is_for_all.then_some(file), console);
     }

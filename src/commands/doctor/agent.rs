@@ -23,7 +23,7 @@ pub fn check(agent: &Agent, here: &Surroundings, was_asked_for: bool) -> (Check,
         Ok(effective) => effective,
         Err(error) => return (Check::finding(agent.name, error.to_string(), "correct the file"), None),
     };
-    let own = agent.user_settings(here).map(ShellSource::File);
+    let own = (agent.user_settings)(here).map(ShellSource::File);
     let not_set_up = |found: String| {
         let verdict = if was_asked_for { Verdict::Finding } else { Verdict::Note };
         (Check::new(agent.name, verdict, found).advise(init.clone()), None)
