@@ -11,7 +11,7 @@ use rustix::fs::{IFlags, Mode};
 use rustix::io::Errno;
 
 use super::flags;
-use super::journal::{Journal, JournalEntry};
+use super::journal::{Journal, JournalEntry, PathText};
 use super::root::{Dentry, Handle, Root};
 
 /// Permission bits that files and directories had before they were widened, by device and inode.
@@ -81,7 +81,7 @@ impl<'a> TemporaryAccess<'a> {
         let (file, flags) = flags::open(&handle)?;
         if flags.intersects(flags::LOCKS) {
             let entry = JournalEntry::FlagsCleared {
-                path: path.to_vec(),
+                path: PathText(path.to_vec()),
                 inode: handle.inode(),
                 flags: flags.bits(),
             };
@@ -100,7 +100,7 @@ impl<'a> TemporaryAccess<'a> {
         if self.cleared.len() == count {
             return Ok(());
         }
-        self.journal.write(&JournalEntry::FlagsRestored { path: path.to_vec() })
+        self.journal.write(&JournalEntry::FlagsRestored { path: PathText(path.to_vec()) })
     }
 
     /// Gives the owner of the file at `path` the permission `bits` while `work` runs.
@@ -125,7 +125,7 @@ impl<'a> TemporaryAccess<'a> {
             let inode = (handle.stat().st_dev, handle.stat().st_ino);
             let to = permissions | bits;
             self.journal.write(&JournalEntry::ModeWidened {
-                path: path.to_vec(),
+                path: PathText(path.to_vec()),
                 inode,
                 from: permissions,
                 to,
@@ -158,7 +158,7 @@ impl<'a> TemporaryAccess<'a> {
     /// Leaves the mode of `path` as it is: it is the final one.
     pub fn keep_mode(&mut self, path: &[u8]) -> io::Result<()> {
         if let Some(at) = self.widened.iter().position(|one| one.path == path) {
-            self.journal.write(&JournalEntry::ModeRestored { path: path.to_vec() })?;
+            self.journal.write(&JournalEntry::ModeRestored { path: PathText(path.to_vec()) })?;
             self.widened.remove(at);
         }
         Ok(())
@@ -171,7 +171,7 @@ impl<'a> TemporaryAccess<'a> {
             .iter()
             .map(|(path, file, flags)| {
                 rustix::fs::ioctl_setflags(file, *flags)?;
-                self.journal.write(&JournalEntry::FlagsRestored { path: path.clone() })
+                self.journal.write(&JournalEntry::FlagsRestored { path: PathText(path.clone()) })
             })
             .collect();
         revoked.and(restored.into_iter().collect())
@@ -194,7 +194,7 @@ impl<'a> TemporaryAccess<'a> {
         match rustix::fs::chmod(one.handle.proc_path(), Mode::from_raw_mode(one.permissions)) {
             // It was removed, as planned.
             Ok(()) | Err(Errno::NOENT) => {
-                self.journal.write(&JournalEntry::ModeRestored { path: one.path.clone() })
+                self.journal.write(&JournalEntry::ModeRestored { path: PathText(one.path.clone()) })
             }
             Err(error) => Err(error.into()),
         }

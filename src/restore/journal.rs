@@ -6,8 +6,10 @@
 //! `settle.rs` reads that of an interrupted restore.
 
 use std::cell::OnceCell;
+use std::char::TryFromCharError;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
@@ -33,119 +35,66 @@ const MOST: u64 = 1 << 30;
 /// What a restore is about to do, or has done. Files are identified by device and inode, too.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the variants say it")]
 pub enum JournalEntry {
-    /// The owner gets more permissions for a while.
+    /// The owner gets more permissions for a while: these bits instead of the original ones.
     #[serde(rename = "opened")]
-    ModeWidened {
-        /// The path.
-        #[serde(with = "text")]
-        path: Vec<u8>,
-        /// The file.
-        inode: (u64, u64),
-        /// Its original permission bits.
-        from: u32,
-        /// Those that it gets.
-        to: u32,
-    },
-    /// The inode flags that forbid changes are cleared for a while.
+    ModeWidened { path: PathText, inode: (u64, u64), from: u32, to: u32 },
+    /// The inode flags that forbid changes are cleared for a while; the original ones, as FS_IOC_GETFLAGS returns them.
     #[serde(rename = "unlocked")]
-    FlagsCleared {
-        /// The path.
-        #[serde(with = "text")]
-        path: Vec<u8>,
-        /// The file.
-        inode: (u64, u64),
-        /// Its original flags, as FS_IOC_GETFLAGS returns them.
-        flags: u32,
-    },
+    FlagsCleared { path: PathText, inode: (u64, u64), flags: u32 },
     /// The flags are the original ones again, or the final ones.
     #[serde(rename = "locked")]
-    FlagsRestored {
-        /// The path.
-        #[serde(with = "text")]
-        path: Vec<u8>,
-    },
+    FlagsRestored { path: PathText },
     /// The permission bits are the original ones again, or the final ones.
     #[serde(rename = "closed")]
-    ModeRestored {
-        /// The path.
-        #[serde(with = "text")]
-        path: Vec<u8>,
-    },
+    ModeRestored { path: PathText },
     /// A node is made under the temporary name beside the path.
-    Temporary {
-        /// The path.
-        #[serde(with = "text")]
-        path: Vec<u8>,
-    },
-    /// The node with the temporary name takes the place of what is at the path.
-    Placing {
-        /// The path.
-        #[serde(with = "text")]
-        path: Vec<u8>,
-        /// The new file.
-        inode: (u64, u64),
-        /// Whether what is at the path is removed first.
-        cleared: bool,
-    },
+    Temporary { path: PathText },
+    /// The node with the temporary name takes the place of what is at the path; whether that is cleared away first.
+    Placing { path: PathText, inode: (u64, u64), cleared: bool },
     /// A lock of Git, complete under the temporary name, gets its own; it is there as long as the restore runs.
-    Locking {
-        /// The path of the lock.
-        #[serde(with = "text")]
-        path: Vec<u8>,
-    },
+    Locking { path: PathText },
     /// What is at the path is renamed to the temporary name and removed.
-    Removing {
-        /// The path.
-        #[serde(with = "text")]
-        path: Vec<u8>,
-    },
+    Removing { path: PathText },
     /// The staged content is written into the file at the path.
-    Writing {
-        /// The path.
-        #[serde(with = "text")]
-        path: Vec<u8>,
-        /// The file.
-        inode: (u64, u64),
-    },
+    Writing { path: PathText, inode: (u64, u64) },
     /// The file gets other attributes.
-    Attributes {
-        /// The path.
-        #[serde(with = "text")]
-        path: Vec<u8>,
-        /// The file.
-        inode: (u64, u64),
-    },
+    Attributes { path: PathText, inode: (u64, u64) },
     /// A directory is made with mode 0700; it gets its attributes when everything is in it.
-    Directory {
-        /// The path.
-        #[serde(with = "text")]
-        path: Vec<u8>,
-    },
+    Directory { path: PathText },
     /// The file at the path is written, or has its attributes.
-    Done {
-        /// The path.
-        #[serde(with = "text")]
-        path: Vec<u8>,
-    },
+    Done { path: PathText },
     /// Every name is in its place.
     Placed,
     /// Everything that was begun is completed or taken back.
     Settled,
 }
 
-/// Bytes as text: each as the character with its number.
-mod text {
-    use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};
+/// A path, which is text in the journal: each byte is the character with its number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct PathText(pub Vec<u8>);
 
-    pub fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&bytes.iter().map(|byte| char::from(*byte)).collect::<String>())
+impl From<PathText> for String {
+    fn from(PathText(path): PathText) -> String {
+        path.into_iter().map(char::from).collect()
     }
+}
 
-    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let bytes = text.chars().map(|char| u8::try_from(u32::from(char)));
-        bytes.collect::<Result<_, _>>().map_err(D::Error::custom)
+impl TryFrom<String> for PathText {
+    type Error = TryFromCharError;
+
+    fn try_from(text: String) -> Result<PathText, TryFromCharError> {
+        text.chars().map(u8::try_from).collect::<Result<_, _>>().map(PathText)
+    }
+}
+
+impl Deref for PathText {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
     }
 }
 
@@ -349,7 +298,7 @@ mod tests {
     use super::*;
 
     fn some() -> Vec<JournalEntry> {
-        let path = b"/a b\n\xff".to_vec();
+        let path = PathText(b"/a b\n\xff".to_vec());
         vec![
             JournalEntry::ModeWidened { path: path.clone(), inode: (1, 2), from: 0, to: 0o700 },
             JournalEntry::Placing { path: path.clone(), inode: (u64::MAX, 3), cleared: false },

@@ -54,32 +54,32 @@ fn pending(entries: &[JournalEntry]) -> Vec<&JournalEntry> {
     for (number, entry) in entries.iter().enumerate() {
         match entry {
             JournalEntry::ModeWidened { path, .. } => {
-                latest.insert((PendingKind::Mode, path), number);
+                latest.insert((PendingKind::Mode, &**path), number);
             }
             JournalEntry::ModeRestored { path } => {
-                latest.remove(&(PendingKind::Mode, path.as_slice()));
+                latest.remove(&(PendingKind::Mode, &**path));
             }
             JournalEntry::FlagsCleared { path, .. } => {
-                latest.insert((PendingKind::Flags, path), number);
+                latest.insert((PendingKind::Flags, &**path), number);
             }
             JournalEntry::FlagsRestored { path } => {
-                latest.remove(&(PendingKind::Flags, path.as_slice()));
+                latest.remove(&(PendingKind::Flags, &**path));
             }
             JournalEntry::Temporary { path }
             | JournalEntry::Placing { path, .. }
             | JournalEntry::Removing { path } => {
-                latest.insert((PendingKind::Name, path), number);
+                latest.insert((PendingKind::Name, &**path), number);
             }
             JournalEntry::Writing { path, .. }
             | JournalEntry::Attributes { path, .. }
             | JournalEntry::Directory { path } => {
-                latest.insert((PendingKind::File, path), number);
+                latest.insert((PendingKind::File, &**path), number);
             }
             JournalEntry::Locking { path } => {
-                latest.insert((PendingKind::Lock, path), number);
+                latest.insert((PendingKind::Lock, &**path), number);
             }
             JournalEntry::Done { path } => {
-                latest.remove(&(PendingKind::File, path.as_slice()));
+                latest.remove(&(PendingKind::File, &**path));
             }
             JournalEntry::Placed => latest.retain(|(kind, _), _| *kind != PendingKind::Name),
             JournalEntry::Settled => latest.clear(),
@@ -128,7 +128,7 @@ impl Settler<'_> {
                 JournalEntry::Temporary { .. } | JournalEntry::Placing { .. } | JournalEntry::Removing { .. }
             );
             if self.dry_run && is_begun && !is_name {
-                found.insert(path.clone());
+                found.insert(path.to_vec());
             }
         }
         if !self.dry_run && !pending.is_empty() {

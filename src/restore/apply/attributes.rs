@@ -7,7 +7,7 @@ use super::Applier;
 use crate::restore::disk::open_directory;
 use crate::restore::error::{Error, failed, failed_at};
 use crate::restore::flags;
-use crate::restore::journal::JournalEntry;
+use crate::restore::journal::{JournalEntry, PathText};
 use crate::restore::node::{self, AttributeChanges, Shortfall, XattrChanges};
 use crate::restore::plan::{Action, Step, touched};
 use crate::restore::root::{Dentry, Handle};
@@ -100,9 +100,9 @@ impl Applier<'_, '_, '_> {
         handle: &Handle,
     ) -> Result<(), Error> {
         let path = self.path(record).to_vec();
-        self.log(&JournalEntry::Attributes { path: path.clone(), inode: handle.inode() })?;
+        self.log(&JournalEntry::Attributes { path: PathText(path.clone()), inode: handle.inode() })?;
         self.give_to(record, attributes, handle)?;
-        self.log(&JournalEntry::Done { path })
+        self.log(&JournalEntry::Done { path: PathText(path) })
     }
 
     /// Gives directories their attributes and times, the deepest first.
@@ -144,7 +144,7 @@ impl Applier<'_, '_, '_> {
                 }
                 Some(Step { record, .. }) => {
                     self.give_all(*record, &dentry, &handle)?;
-                    self.log(&JournalEntry::Done { path: path.clone() })?;
+                    self.log(&JournalEntry::Done { path: PathText(path.clone()) })?;
                     true
                 }
                 None => false,

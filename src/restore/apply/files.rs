@@ -11,7 +11,7 @@ use crate::fs;
 use crate::restore::check::UnnamedFiles;
 use crate::restore::disk::{Unsynced, remove_temporary, temporary};
 use crate::restore::error::{Error, failed_at};
-use crate::restore::journal::JournalEntry;
+use crate::restore::journal::{JournalEntry, PathText};
 use crate::restore::node::{self, Shortfall};
 use crate::restore::parallel;
 use crate::restore::plan::PlanInput;
@@ -57,7 +57,7 @@ impl Applier<'_, '_, '_> {
         self.new_bytes = 0;
         let files = std::mem::take(&mut self.new_files);
         for file in &files {
-            self.log(&JournalEntry::Temporary { path: self.path(file.record).to_vec() })?;
+            self.log(&JournalEntry::Temporary { path: PathText(self.path(file.record).to_vec()) })?;
         }
         let context = self.context;
         let ApplyContext { input, root, contents, unnamed, journal, .. } = context;

@@ -9,7 +9,7 @@ use super::files::NewFile;
 use super::{Applier, PreparedNode};
 use crate::restore::disk::{self, remove_temporary, temporary};
 use crate::restore::error::{Error, failed, failed_at};
-use crate::restore::journal::JournalEntry;
+use crate::restore::journal::{JournalEntry, PathText};
 use crate::restore::node;
 use crate::restore::plan::LeftReason;
 use crate::restore::root::Dentry;
@@ -73,7 +73,7 @@ impl Applier<'_, '_, '_> {
             rustix::fs::renameat_with(temporary.parent(), from, dentry.parent(), to, flags)
         };
         let refused = |error: Errno| failed_at("replace", &path)(error.into());
-        self.log(&JournalEntry::Placing { path: path.clone(), inode, cleared: false })?;
+        self.log(&JournalEntry::Placing { path: PathText(path.clone()), inode, cleared: false })?;
         let flags = if is_there { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
         match rename(flags) {
             Ok(()) if is_there => {
@@ -107,7 +107,7 @@ impl Applier<'_, '_, '_> {
             // A filesystem that supports neither flag; what is removed is in the rescue.
             Err(Errno::INVAL | Errno::NOSYS) => {
                 if crosses {
-                    self.log(&JournalEntry::Placing { path: path.clone(), inode, cleared: true })?;
+                    self.log(&JournalEntry::Placing { path: PathText(path.clone()), inode, cleared: true })?;
                     match remove_temporary(&dentry) {
                         Ok(()) => {}
                         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
@@ -135,7 +135,7 @@ impl Applier<'_, '_, '_> {
     pub(super) fn make_directory(&mut self, record: usize) -> Result<(), Error> {
         let Some(wanted) = self.wanted(record) else { return Ok(()) };
         let dentry = self.dentry(record)?;
-        self.log(&JournalEntry::Directory { path: self.path(record).to_vec() })?;
+        self.log(&JournalEntry::Directory { path: PathText(self.path(record).to_vec()) })?;
         match node::new_node(&dentry, wanted) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 Err(failed_at("create", self.path(record))(error))
@@ -151,14 +151,14 @@ impl Applier<'_, '_, '_> {
     pub(super) fn new_node(&mut self, record: usize) -> Result<PreparedNode, Error> {
         let (_, temporary) = self.dentries(record)?;
         let path = self.path(record).to_vec();
-        self.log(&JournalEntry::Temporary { path: path.clone() })?;
+        self.log(&JournalEntry::Temporary { path: PathText(path.clone()) })?;
         if let Some(wanted) = self.wanted(record) {
             node::new_node(&temporary, wanted).map_err(failed_at("create a node beside", &path))?;
         }
         let handle = self.handle(record, &temporary)?;
         let prepared = PreparedNode { record, inode: handle.inode() };
         if self.is_wanted_directory(record) {
-            self.log(&JournalEntry::Directory { path })?;
+            self.log(&JournalEntry::Directory { path: PathText(path) })?;
         } else {
             self.give_all(record, &temporary, &handle).inspect_err(|_| self.discard(prepared))?;
         }
@@ -177,7 +177,7 @@ impl Applier<'_, '_, '_> {
         } else {
             // Renamed before it is removed, so that what is removed is what was inspected, even if
             // another process was quicker.
-            self.log(&JournalEntry::Removing { path: path.clone() })?;
+            self.log(&JournalEntry::Removing { path: PathText(path.clone()) })?;
             disk::rename(&dentry, &temporary, RenameFlags::NOREPLACE).map_err(failed_at("remove", &path))?;
             let out = self.present(record, &temporary)?;
             if !out.is_some_and(|out| self.is_as_inspected(record, &out)) {
@@ -260,7 +260,7 @@ impl Applier<'_, '_, '_> {
         link: impl FnOnce(&Dentry) -> rustix::io::Result<()>,
     ) -> Result<Option<PreparedNode>, Error> {
         let (_, temporary) = self.dentries(record)?;
-        self.log(&JournalEntry::Temporary { path: self.path(record).to_vec() })?;
+        self.log(&JournalEntry::Temporary { path: PathText(self.path(record).to_vec()) })?;
         match link(&temporary) {
             Ok(()) => Ok(Some(PreparedNode { record, inode: self.handle(record, &temporary)?.inode() })),
             // Another filesystem by now, too many hard links, not permitted, not possible there, or no name is left.

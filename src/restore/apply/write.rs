@@ -11,7 +11,7 @@ use super::files::write_content;
 use crate::restore::disk::stage_name;
 use crate::restore::error::{Error, failed, failed_at};
 use crate::restore::in_place;
-use crate::restore::journal::JournalEntry;
+use crate::restore::journal::{JournalEntry, PathText};
 use crate::restore::node::AttributeChanges;
 use crate::restore::root::{Dentry, Handle};
 use crate::snapshot::{Present, live};
@@ -24,7 +24,7 @@ impl Applier<'_, '_, '_> {
         let handle = self.handle(record, &dentry)?;
         let path = self.path(record).to_vec();
         let stage = self.stage(record)?;
-        self.log(&JournalEntry::Writing { path: path.clone(), inode: handle.inode() })?;
+        self.log(&JournalEntry::Writing { path: PathText(path.clone()), inode: handle.inode() })?;
         self.context.journal.sync().map_err(failed("write the journal of the restore"))?;
         let file = self.open_for_writing(&path, &dentry, &handle).map_err(failed_at("open", &path))?;
         let is_expected = || {
@@ -50,7 +50,7 @@ impl Applier<'_, '_, '_> {
         let surplus = AttributeChanges { xattrs: self.surplus(record), ..AttributeChanges::default() };
         self.give_to(record, &surplus, &handle)?;
         file.sync_all().map_err(failed_at("sync", &path))?;
-        self.log(&JournalEntry::Done { path: path.clone() })?;
+        self.log(&JournalEntry::Done { path: PathText(path.clone()) })?;
         let staged =
             self.context.journal.directory().map(|at| at.join(stage_name(self.context.journal.id(), &path)));
         staged.and_then(std::fs::remove_file).map_err(failed_at("remove the staged content of", &path))?;

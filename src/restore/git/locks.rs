@@ -15,7 +15,7 @@ use super::meaning::held;
 use super::{is_target, lock_of};
 use crate::restore::disk::{remove_temporary, temporary};
 use crate::restore::error::{Error, failed, failed_at};
-use crate::restore::journal::{Journal, JournalEntry};
+use crate::restore::journal::{Journal, JournalEntry, PathText};
 use crate::restore::node;
 use crate::restore::plan::{Action, PlanInput, RestorePlan};
 use crate::restore::root::{Dentry, Root, parent};
@@ -94,7 +94,7 @@ impl GitLocks {
         }
         let directory = rustix::fs::fstat(dentry.parent())?;
         let prepared = dentry.sibling(&temporary(journal.id(), dentry.name()));
-        journal.write(&JournalEntry::Temporary { path: path.to_vec() })?;
+        journal.write(&JournalEntry::Temporary { path: PathText(path.to_vec()) })?;
         let mut file = match node::new_file(&prepared) {
             Ok(file) => file,
             // Nor can Git, without more permissions.
@@ -103,7 +103,7 @@ impl GitLocks {
         };
         let made = (|| {
             file.write_all(&self.content)?;
-            journal.write(&JournalEntry::Locking { path: path.to_vec() })?;
+            journal.write(&JournalEntry::Locking { path: PathText(path.to_vec()) })?;
             let (from, to) = ((prepared.parent(), prepared.name()), (dentry.parent(), dentry.name()));
             let renamed = rustix::fs::renameat_with(from.0, from.1, to.0, to.1, RenameFlags::NOREPLACE);
             let made = match renamed {
