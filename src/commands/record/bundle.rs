@@ -9,7 +9,7 @@ use std::io::{self, BufWriter};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::channel::PolicyOutcome;
+use super::channel::{PolicyOutcome, RecordingOutcome};
 use super::recalling::RecallSetup;
 use super::report::{self, Facts, RecordCounts};
 use super::setup::Setup;
@@ -35,18 +35,6 @@ use crate::snapshot::{
     Error, FileRecord, FileType, Header, Recallable, Snapshot, SnapshotKind, State, WarningKind,
 };
 use crate::trace::wait_status::End;
-
-/// What was written.
-pub struct WrittenBundle {
-    /// Whether the recording has no gap.
-    pub complete: bool,
-    /// Messages that are printed with any kind of report.
-    pub notes: Vec<String>,
-    /// The report that was asked for.
-    pub report: String,
-    /// What the rules of the user come to.
-    pub policy: Option<Box<PolicyOutcome>>,
-}
 
 /// How the process tree ended, or for a first snapshot, the command.
 #[derive(Debug, Clone, Copy)]
@@ -209,7 +197,7 @@ impl BundleWriter {
         manifest: File,
         ending: RecordingEnd,
         elapsed: Duration,
-    ) -> Result<WrittenBundle, String> {
+    ) -> Result<RecordingOutcome, String> {
         if ending.timed_out {
             recorder.note(WarningKind::Timeout, "the time limit was reached, and every process was ended");
         }
@@ -245,7 +233,9 @@ impl BundleWriter {
         if let Some(policy) = &mut policy {
             policy.findings.extend(refused_sentence(&header));
         }
-        Ok(WrittenBundle { complete: header.complete, notes, report, policy })
+        let RecordingEnd { timed_out, at_refusal, .. } = ending;
+        let complete = header.complete;
+        Ok(RecordingOutcome { error: None, timed_out, at_refusal, complete, notes, report, policy })
     }
 
     /// Writes the snapshot of a step of a session, if it is a job, of a shell with these arguments, and counts the calls that

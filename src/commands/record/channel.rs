@@ -83,7 +83,7 @@ impl CommandEnd {
 }
 
 /// The outcome of a recording.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct RecordingOutcome {
     /// Why there is no manifest.
     pub error: Option<String>,
@@ -113,15 +113,7 @@ pub struct PolicyOutcome {
 impl RecordingOutcome {
     /// No manifest was written, for this reason.
     pub fn failed(error: String, timed_out: bool) -> RecordingOutcome {
-        RecordingOutcome {
-            error: Some(error),
-            timed_out,
-            at_refusal: false,
-            complete: false,
-            notes: Vec::new(),
-            report: String::new(),
-            policy: None,
-        }
+        RecordingOutcome { error: Some(error), timed_out, ..RecordingOutcome::default() }
     }
 }
 

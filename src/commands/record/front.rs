@@ -316,9 +316,9 @@ impl<'m> Front<'m> {
                 let end = self.ended.map_or(CommandEnd::Exited(0), |(end, _)| end);
                 Some(if timed_out {
                     Ending::TimedOut(RecordingOutcome {
-                        error: None,
+                        timed_out: true,
                         complete: true,
-                        ..RecordingOutcome::failed(String::new(), true)
+                        ..RecordingOutcome::default()
                     })
                 } else {
                     Ending::Detached(end)

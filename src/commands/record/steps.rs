@@ -118,13 +118,11 @@ pub fn record(
         _ => String::new(),
     };
     let done = RecordingOutcome {
-        error: None,
-        timed_out: false,
         at_refusal,
         complete: true,
         notes: messages,
         report,
-        policy: None,
+        ..RecordingOutcome::default()
     };
     channel.send(&ToFront::Done(done));
     library.iter().for_each(pruning::start_if_due);

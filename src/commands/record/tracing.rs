@@ -16,7 +16,7 @@ use std::time::Instant;
 use rustix::process::{PidfdFlags, pidfd_open, setsid};
 use rustix::thread::set_name;
 
-use super::bundle::{self, BundleWriter, WrittenBundle};
+use super::bundle::{self, BundleWriter};
 use super::channel::{Channel, RecordingOutcome, ToFront};
 use super::control::ControlThread;
 use super::descriptors;
@@ -158,25 +158,19 @@ fn record(
     }
     tree.wait_for_front();
     let ending = tree.ending();
-    let (timed_out, at_refusal) = (ending.timed_out, ending.at_refusal);
     let named = directory.real_path().display().to_string();
     if let Some(survivors) = tree.survivors_ended() {
         recorder.note(WarningKind::Survivors, &survivors);
     }
-    let done = match bundle.write(&setup, &recorder, manifest, ending, elapsed) {
-        Ok(WrittenBundle { complete, notes, report, policy }) => {
-            RecordingOutcome { error: None, timed_out, at_refusal, complete, notes, report, policy }
-        }
-        Err(error) => {
-            let what = match directory.open_journal() {
-                Ok(Some(journal)) if journal.metadata().is_ok_and(|found| found.len() > 0) => {
-                    format!("agent-snapshot recover {named} makes one of what was changed")
-                }
-                _ => "there is no journal from which one could be made".to_owned(),
-            };
-            RecordingOutcome::failed(format!("{error}; {what}"), timed_out)
-        }
-    };
+    let done = bundle.write(&setup, &recorder, manifest, ending, elapsed).unwrap_or_else(|error| {
+        let what = match directory.open_journal() {
+            Ok(Some(journal)) if journal.metadata().is_ok_and(|found| found.len() > 0) => {
+                format!("agent-snapshot recover {named} makes one of what was changed")
+            }
+            _ => "there is no journal from which one could be made".to_owned(),
+        };
+        RecordingOutcome::failed(format!("{error}; {what}"), ending.timed_out)
+    });
     channel.send(&ToFront::Done(done));
     if let Some(library) = &setup.library {
         pruning::start_if_due(library);
