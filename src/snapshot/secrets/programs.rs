@@ -27,10 +27,14 @@ struct SecretOptions {
 
 use Secret::{After, Attached, Whole};
 
+/// The options of programs which start no other, whatever else is in the command line.
+const fn of(programs: &'static [&'static str], options: &'static [(&'static str, Secret)]) -> SecretOptions {
+    SecretOptions { programs, starts_another: false, verb: None, options }
+}
+
 const TABLE: [SecretOptions; 14] = [
-    SecretOptions {
-        starts_another: false,
-        programs: &[
+    of(
+        &[
             "mysql",
             "mysqladmin",
             "mysqlbinlog",
@@ -46,14 +50,11 @@ const TABLE: [SecretOptions; 14] = [
             "mariadb-dump",
             "mycli",
         ],
-        verb: None,
-        options: &[("-p", Attached)],
-    },
-    SecretOptions {
-        starts_another: false,
-        programs: &["curl"],
-        verb: None,
-        options: &[
+        &[("-p", Attached)],
+    ),
+    of(
+        &["curl"],
+        &[
             ("-u", After(b':')),
             ("--user", After(b':')),
             ("-U", After(b':')),
@@ -63,24 +64,13 @@ const TABLE: [SecretOptions; 14] = [
             ("-b", After(b'=')),
             ("--oauth2-bearer", Whole),
         ],
-    },
-    SecretOptions {
-        starts_another: false,
-        programs: &["http", "https", "xh", "xhs"],
-        verb: None,
-        options: &[("-a", After(b':'))],
-    },
-    SecretOptions { starts_another: false, programs: &["lftp"], verb: None, options: &[("-u", After(b','))] },
-    SecretOptions { starts_another: true, programs: &["sshpass"], verb: None, options: &[("-p", Whole)] },
-    SecretOptions {
-        starts_another: false,
-        programs: &["redis-cli", "valkey-cli", "keydb-cli"],
-        verb: None,
-        options: &[("-a", Whole)],
-    },
-    SecretOptions {
-        starts_another: false,
-        programs: &[
+    ),
+    of(&["http", "https", "xh", "xhs"], &[("-a", After(b':'))]),
+    of(&["lftp"], &[("-u", After(b','))]),
+    SecretOptions { starts_another: true, ..of(&["sshpass"], &[("-p", Whole)]) },
+    of(&["redis-cli", "valkey-cli", "keydb-cli"], &[("-a", Whole)]),
+    of(
+        &[
             "mongo",
             "mongosh",
             "mongodump",
@@ -91,51 +81,30 @@ const TABLE: [SecretOptions; 14] = [
             "cqlsh",
             "beeline",
         ],
-        verb: None,
-        options: &[("-p", Whole)],
-    },
+        &[("-p", Whole)],
+    ),
+    of(
+        &["ldapsearch", "ldapadd", "ldapmodify", "ldapdelete", "ldapwhoami", "ldappasswd"],
+        &[("-w", Whole), ("-s", Whole)],
+    ),
+    of(&["smbclient", "rpcclient", "smbget", "net"], &[("-U", After(b'%'))]),
     SecretOptions {
-        starts_another: false,
-        programs: &["ldapsearch", "ldapadd", "ldapmodify", "ldapdelete", "ldapwhoami", "ldappasswd"],
-        verb: None,
-        options: &[("-w", Whole), ("-s", Whole)],
-    },
-    SecretOptions {
-        starts_another: false,
-        programs: &["smbclient", "rpcclient", "smbget", "net"],
-        verb: None,
-        options: &[("-U", After(b'%'))],
-    },
-    SecretOptions {
-        starts_another: false,
-        programs: &["docker", "podman", "buildah", "skopeo", "nerdctl", "helm", "oras", "crane", "az"],
         verb: Some("login"),
-        options: &[("-p", Whole)],
+        ..of(
+            &["docker", "podman", "buildah", "skopeo", "nerdctl", "helm", "oras", "crane", "az"],
+            &[("-p", Whole)],
+        )
     },
-    SecretOptions {
-        starts_another: false,
-        programs: &["zip", "unzip", "zipcloak", "sqlcmd", "bcp", "isql", "mosquitto_pub", "mosquitto_sub"],
-        verb: None,
-        options: &[("-P", Whole)],
-    },
-    SecretOptions {
-        starts_another: false,
-        programs: &["7z", "7za", "7zr", "7zz", "rar", "unrar"],
-        verb: None,
-        options: &[("-p", Attached)],
-    },
-    SecretOptions {
-        starts_another: false,
-        programs: &["openssl"],
-        verb: None,
-        options: &[("-passin", Whole), ("-passout", Whole), ("-pass", Whole), ("-k", Whole), ("-K", Whole)],
-    },
-    SecretOptions {
-        starts_another: false,
-        programs: &["ipmitool", "snmpget", "snmpwalk", "snmpset"],
-        verb: None,
-        options: &[("-P", Whole), ("-A", Whole), ("-X", Whole)],
-    },
+    of(
+        &["zip", "unzip", "zipcloak", "sqlcmd", "bcp", "isql", "mosquitto_pub", "mosquitto_sub"],
+        &[("-P", Whole)],
+    ),
+    of(&["7z", "7za", "7zr", "7zz", "rar", "unrar"], &[("-p", Attached)]),
+    of(
+        &["openssl"],
+        &[("-passin", Whole), ("-passout", Whole), ("-pass", Whole), ("-k", Whole), ("-K", Whole)],
+    ),
+    of(&["ipmitool", "snmpget", "snmpwalk", "snmpset"], &[("-P", Whole), ("-A", Whole), ("-X", Whole)]),
 ];
 
 /// What these are told is a name, and no program that is started.
