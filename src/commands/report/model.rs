@@ -195,7 +195,7 @@ impl Section {
                     _ => &mut changes,
                 };
                 let mut path = ShownPath::new(group, &entry, &table, workspace);
-                if has_diff(group) {
+                if group.is_change() {
                     let diff = differ.of(&entry.record.path)?;
                     path.lines = diff.as_ref().and_then(|diff| diff.lines);
                     match diff {
@@ -324,35 +324,6 @@ fn program(exe: &[u8]) -> String {
     quoted(file_name(exe)).into_owned()
 }
 
-fn has_diff(group: PathGroup) -> bool {
-    match group {
-        PathGroup::Changed | PathGroup::Renamed | PathGroup::Created | PathGroup::Deleted => true,
-        PathGroup::MountPoint
-        | PathGroup::Temporary
-        | PathGroup::Unaltered
-        | PathGroup::Inherited
-        | PathGroup::GitState
-        | PathGroup::Read
-        | PathGroup::Existence => false,
-    }
-}
-
-fn word(group: PathGroup) -> &'static str {
-    match group {
-        PathGroup::Changed => "changed",
-        PathGroup::Renamed => "renamed",
-        PathGroup::Created => "created",
-        PathGroup::Deleted => "deleted",
-        PathGroup::MountPoint => "mount_point",
-        PathGroup::Temporary => "temporary",
-        PathGroup::Unaltered => "unaltered",
-        PathGroup::Inherited => "inherited",
-        PathGroup::GitState => "git",
-        PathGroup::Read => "read",
-        PathGroup::Existence => "existence",
-    }
-}
-
 impl ShownPath {
     fn new(group: PathGroup, entry: &ListedPath, table: &PathTable, workspace: &[u8]) -> ShownPath {
         let record = entry.record;
@@ -377,7 +348,7 @@ impl ShownPath {
         let used_by = record.processes.iter().filter(is_other).copied().collect();
         ShownPath {
             path: shown(&record.path),
-            group: word(group),
+            group: group.name(),
             is_directory: now.is_some_and(|now| now.file_type == FileType::Directory),
             size: now.filter(|now| now.file_type == FileType::File).map(|now| now.size),
             changed_by,

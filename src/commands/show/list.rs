@@ -136,6 +136,36 @@ pub enum PathGroup {
     Existence,
 }
 
+names!(PathGroup {
+    Changed = "changed",
+    Renamed = "renamed",
+    Created = "created",
+    Deleted = "deleted",
+    MountPoint = "mount_point",
+    Temporary = "temporary",
+    Unaltered = "unaltered",
+    Inherited = "inherited",
+    GitState = "git",
+    Read = "read",
+    Existence = "existence",
+});
+
+impl PathGroup {
+    /// Whether the command made these differences, by the names of the paths.
+    pub fn is_change(self) -> bool {
+        match self {
+            PathGroup::Changed | PathGroup::Renamed | PathGroup::Created | PathGroup::Deleted => true,
+            PathGroup::MountPoint
+            | PathGroup::Temporary
+            | PathGroup::Unaltered
+            | PathGroup::Inherited
+            | PathGroup::GitState
+            | PathGroup::Read
+            | PathGroup::Existence => false,
+        }
+    }
+}
+
 /// One path of a group.
 #[derive(Debug, Clone)]
 pub struct ListedPath<'s> {

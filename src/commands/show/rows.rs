@@ -263,19 +263,7 @@ pub fn other_attributes(
 
 /// Why bytes that a restore would need are not in the snapshot, as the manifest names it.
 fn lost(group: PathGroup, record: &FileRecord, side: Side) -> Option<&'static str> {
-    let is_needed = match group {
-        PathGroup::Changed
-        | PathGroup::Renamed
-        | PathGroup::Deleted
-        | PathGroup::Created
-        | PathGroup::Inherited
-        | PathGroup::GitState => true,
-        PathGroup::MountPoint
-        | PathGroup::Temporary
-        | PathGroup::Unaltered
-        | PathGroup::Read
-        | PathGroup::Existence => false,
-    };
+    let is_needed = group.is_change() || matches!(group, PathGroup::Inherited | PathGroup::GitState);
     state(record, side).present().filter(|_| is_needed)?;
     match locate(record, side) {
         Err(Unavailable::Omitted(why)) => Some(why.name()),

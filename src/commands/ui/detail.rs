@@ -142,17 +142,8 @@ impl Detail {
 /// The word for a group that is listed.
 fn word(group: PathGroup) -> Option<&'static str> {
     match group {
-        PathGroup::Changed => Some("changed"),
-        PathGroup::Renamed => Some("renamed"),
-        PathGroup::Created => Some("created"),
-        PathGroup::Deleted => Some("deleted"),
         PathGroup::Inherited => Some("written through an inherited descriptor"),
-        PathGroup::MountPoint
-        | PathGroup::Temporary
-        | PathGroup::Unaltered
-        | PathGroup::GitState
-        | PathGroup::Read
-        | PathGroup::Existence => None,
+        group => group.is_change().then(|| group.name()),
     }
 }
 
