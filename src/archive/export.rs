@@ -5,12 +5,12 @@ use std::fs::File;
 use std::io::{self, Cursor, Read, Write};
 use std::path::Path;
 
-use sha2::{Digest as _, Sha256};
 use tar::{EntryType, Header as TarHeader};
 
 use super::compression::{ArchiveCompression, Packer};
 use super::tree::{self, LeftOut, TreeEntry};
 use crate::snapshot::blobs::{BlobWriter, Compression};
+use crate::snapshot::digest::Hashing;
 use crate::snapshot::layout::{BLOBS, MANIFEST};
 use crate::snapshot::source::Contents;
 use crate::snapshot::wire::write_manifest;
@@ -58,7 +58,7 @@ pub fn export(snapshot: &Snapshot, options: &ExportOptions, out: impl Write) -> 
     let manifest = manifest.into_inner();
 
     let time = header.finished_at.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_second);
-    let out = HashingWriter { out, hasher: Sha256::new(), bytes: 0 };
+    let out = Hashing::new(out);
     let mut tar = TarWriter { out: Packer::new(out, options.compression).map_err(Error::Sink)? };
     tar.file(MANIFEST.as_bytes(), manifest.len() as u64, 0o600, time)?;
     tar.content(manifest.len() as u64, |out| out.write_all(&manifest).map_err(Error::Sink))?;
@@ -75,7 +75,7 @@ pub fn export(snapshot: &Snapshot, options: &ExportOptions, out: impl Write) -> 
         }
     }
     let out = tar.finish()?;
-    Ok(Exported { bytes: out.bytes, digest: Digest::Sha256(out.hasher.finalize().into()), left_out })
+    Ok(Exported { bytes: out.bytes, digest: Digest::finish(out.hasher), left_out })
 }
 
 /// The keys that a record names.
@@ -116,7 +116,7 @@ fn copy_file(mut file: &File, out: &mut dyn Write) -> Result<(), Error> {
 
 /// Writes the entries of a tar.
 struct TarWriter<W: Write> {
-    out: Packer<HashingWriter<W>>,
+    out: Packer<Hashing<W>>,
 }
 
 impl<W: Write> TarWriter<W> {
@@ -207,7 +207,7 @@ impl<W: Write> TarWriter<W> {
         }
     }
 
-    fn finish(mut self) -> Result<HashingWriter<W>, Error> {
+    fn finish(mut self) -> Result<Hashing<W>, Error> {
         self.out.write_all(&[0; 2 * BLOCK]).map_err(Error::Sink)?;
         let mut out = self.out.finish().map_err(Error::Sink)?;
         out.flush().map_err(Error::Sink)?;
@@ -240,26 +240,6 @@ impl<W: Write> Write for CountingWriter<W> {
         let written = self.out.write(bytes)?;
         let left = self.left.checked_sub(written as u64);
         self.left = left.ok_or_else(|| io::Error::other("a content is longer than the snapshot says"))?;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
-}
-
-/// Counts and hashes what goes through it.
-struct HashingWriter<W> {
-    out: W,
-    hasher: Sha256,
-    bytes: u64,
-}
-
-impl<W: Write> Write for HashingWriter<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.out.write(bytes)?;
-        self.hasher.update(&bytes[..written]);
-        self.bytes += written as u64;
         Ok(written)
     }
 

@@ -10,6 +10,7 @@ use tar::{EntryType, Header as TarHeader};
 use super::compression::Unpacker;
 use super::export::{BLOCK, LONG_NAME};
 use super::tree::{self, FILES, TreeEntry};
+use crate::snapshot::digest::Hashing;
 use crate::snapshot::layout::{BLOBS, Commit, MANIFEST, SnapshotDir, room_in};
 use crate::snapshot::reader::{most_bytes_of_blobs, read_manifest};
 use crate::snapshot::source::Contents;
@@ -161,14 +162,13 @@ impl TarEntry {
 
 /// Reads the entries of a tar.
 struct TarReader<R: Read> {
-    input: Unpacker<HashingReader<R>>,
+    input: Unpacker<Hashing<R>>,
     name: String,
 }
 
 impl<R: Read> TarReader<R> {
     fn new(input: R, name: &str) -> Result<TarReader<R>, Error> {
-        let input = HashingReader { input, hasher: Sha256::new() };
-        let input = Unpacker::new(input).map_err(|error| unreadable(name, error))?;
+        let input = Unpacker::new(Hashing::new(input)).map_err(|error| unreadable(name, error))?;
         Ok(TarReader { input, name: name.to_owned() })
     }
 
@@ -340,7 +340,7 @@ impl<R: Read> TarReader<R> {
             Ok(())
         })?;
         // The content of a clean file in Git is known by its object alone.
-        let found = Digest::Sha256(hasher.finalize().into());
+        let found = Digest::finish(hasher);
         if present.digest.is_some_and(|digest| digest != found) {
             let (name, entry) = (&self.name, printable(&entry.name));
             return Err(Error::Corrupt(format!(
@@ -387,7 +387,7 @@ impl<R: Read> TarReader<R> {
         let Some(input) = self.input.into_ended().map_err(|error| unreadable(name, error))? else {
             return Err(Error::Format(format!("{name} goes on after its compressed data")));
         };
-        let found = Digest::Sha256(input.hasher.finalize().into());
+        let found = Digest::finish(input.hasher);
         match sha256 {
             Some(wanted) if *wanted != found => {
                 Err(Error::Corrupt(format!("{name} is not the expected archive: its digest is {found}")))
@@ -439,19 +439,5 @@ fn in_archive(name: &str, error: Error) -> Error {
         Error::Unsafe(message) => Error::Unsafe(format!("{name}: {message}")),
         Error::Corrupt(message) => Error::Corrupt(format!("{name}: {message}")),
         other => other,
-    }
-}
-
-/// Hashes what is read through it.
-struct HashingReader<R> {
-    input: R,
-    hasher: Sha256,
-}
-
-impl<R: Read> Read for HashingReader<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.input.read(buffer)?;
-        self.hasher.update(&buffer[..read]);
-        Ok(read)
     }
 }

@@ -4,7 +4,7 @@
 //! files with holes.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt as _;
 use std::str::FromStr;
 
@@ -66,6 +66,43 @@ impl ContentHasher {
             ContentHasher::Plain(hasher) => Digest::finish(hasher),
             ContentHasher::Sparse(hasher) => hasher.finish(),
         }
+    }
+}
+
+/// Counts and hashes what is written to `inner`, or read from it.
+pub(crate) struct Hashing<T> {
+    pub inner: T,
+    pub hasher: Sha256,
+    pub bytes: u64,
+}
+
+impl<T> Hashing<T> {
+    pub fn new(inner: T) -> Hashing<T> {
+        Hashing { inner, hasher: Sha256::new(), bytes: 0 }
+    }
+
+    fn passed(&mut self, bytes: &[u8]) -> usize {
+        self.hasher.update(bytes);
+        self.bytes += bytes.len() as u64;
+        bytes.len()
+    }
+}
+
+impl<T: Write> Write for Hashing<T> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        Ok(self.passed(&bytes[..written]))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+impl<T: Read> Read for Hashing<T> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        Ok(self.passed(&buffer[..read]))
     }
 }
 

@@ -3,7 +3,6 @@
 //! Encodings are those that every reader of Parquet has had for years, and pages are of version 1.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,13 +13,14 @@ use parquet::file::metadata::SortingColumn;
 use parquet::file::properties::{DEFAULT_DATA_PAGE_ROW_COUNT_LIMIT, EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{SchemaDescriptor, TypePtr};
-use sha2::{Digest as _, Sha256};
+use sha2::Digest as _;
 
 use super::cells::Cells;
 use super::schema::Column;
 use crate::fs::InPieces;
 use crate::snapshot::Error;
 use crate::snapshot::blobs::io_error;
+use crate::snapshot::digest::Hashing;
 
 /// The name of a file that is being written: readers pass over it.
 const UNFINISHED: &str = "_unfinished";
@@ -46,7 +46,7 @@ pub struct TableFile {
 enum Output {
     /// Nothing was written yet.
     Empty(File),
-    Begun(Box<SerializedFileWriter<Hashing>>),
+    Begun(Box<SerializedFileWriter<Hashing<InPieces<File>>>>),
     /// Writing has failed.
     Failed,
 }
@@ -106,9 +106,9 @@ impl TableFile {
             Output::Empty(_) | Output::Failed => Err(again()),
         };
         let hashing = hashing.map_err(failed(&self.path))?;
-        let name = faster_hex::hex_string(&hashing.digest.finalize()[..16]);
+        let name = faster_hex::hex_string(&hashing.hasher.finalize()[..16]);
         let path = self.path.with_file_name(format!("{name}.parquet"));
-        let rename = || fs::rename(&self.path, &path).and_then(|()| hashing.file.0.metadata());
+        let rename = || fs::rename(&self.path, &path).and_then(|()| hashing.inner.0.metadata());
         let bytes = rename().map_err(Error::io("write", &path))?.len();
         Ok((path, bytes))
     }
@@ -122,7 +122,7 @@ impl TableFile {
                 // A single page has the statistics of its column chunk: its own would make a small file a fifth larger.
                 let has_pages = !is_last || rows > DEFAULT_DATA_PAGE_ROW_COUNT_LIMIT;
                 let properties = Arc::new(self.properties(has_pages)?);
-                let file = Hashing { file: InPieces(file), digest: Sha256::new() };
+                let file = Hashing::new(InPieces(file));
                 Box::new(SerializedFileWriter::new(file, Arc::clone(&self.schema), properties)?)
             }
             Output::Failed => return Err(again()),
@@ -170,22 +170,4 @@ fn again() -> ParquetError {
 /// The error of writing to a file.
 fn failed(path: &Path) -> impl Fn(ParquetError) -> Error {
     move |error| Error::io("write", path)(io_error(error))
-}
-
-/// A file, and the digest of what was written to it.
-struct Hashing {
-    file: InPieces<File>,
-    digest: Sha256,
-}
-
-impl Write for Hashing {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
-        self.digest.update(&bytes[..written]);
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
 }
