@@ -9,6 +9,7 @@
 
 use std::ffi::OsString;
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -461,9 +462,13 @@ impl Verb {
         match self {
             Verb::Log(Log { access, .. })
             | Verb::Ui(Ui { access, .. })
-            | Verb::Undo(Undo { options: UndoOptions { access, .. }, .. })
-            | Verb::Redo(Redo { options: UndoOptions { access, .. }, .. })
             | Verb::History(History { access, .. })
+            | Verb::Policy(PolicyVerb::From(PolicyFrom { access, .. }))
+            | Verb::Recover(Recover { access, .. })
+            | Verb::Prune(Prune { access, .. })
+            | Verb::Stats(Stats { access, .. }) => Some(access),
+            Verb::Undo(Undo { options: UndoOptions { access, .. }, .. })
+            | Verb::Redo(Redo { options: UndoOptions { access, .. }, .. })
             | Verb::Show(Show { access, .. })
             | Verb::Cat(Cat { access, .. })
             | Verb::Diff(Diff { access, .. })
@@ -471,14 +476,10 @@ impl Verb {
             | Verb::Attest(Attest { access, .. })
             | Verb::Verify(Verify { access, .. })
             | Verb::Check(PolicyCheck { access, .. })
-            | Verb::Policy(PolicyVerb::From(PolicyFrom { access, .. }))
             | Verb::Restore(Restore { access, .. })
             | Verb::Branch(Branch { access, .. })
             | Verb::Export(Export { access, .. })
-            | Verb::Recover(Recover { access, .. })
-            | Verb::Delete(Delete { access, .. })
-            | Verb::Prune(Prune { access, .. })
-            | Verb::Stats(Stats { access, .. }) => Some(access),
+            | Verb::Delete(Delete { access, .. }) => Some(access),
             Verb::Run(_)
             | Verb::Session(_)
             | Verb::Mcp(_)
@@ -697,10 +698,7 @@ pub struct UndoOptions {
     pub diff: bool,
     /// Whose recordings.
     #[command(flatten)]
-    pub access: SessionAccess,
-    /// Instead of SNAP.
-    #[command(flatten)]
-    pub reference: ReferenceOption,
+    pub access: SnapshotAccess,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -754,12 +752,30 @@ pub struct SessionAccess {
     pub recordings_only: bool,
 }
 
-// The other way to name a snapshot; [`Cli::of_process`] puts it in the place of SNAP.
-#[derive(Debug, Args, Default)]
-pub struct ReferenceOption {
+// The same of a verb that names snapshots, and the other way to name one.
+#[derive(Debug, Args, Default, Clone)]
+pub struct SnapshotAccess {
+    /// Whose recordings.
+    #[command(flatten)]
+    pub access: SessionAccess,
     /// Instead of SNAP: a reference, as --json prints it
+    // Never read: [`Cli::of_process`] puts it in the place of SNAP.
     #[arg(long = "ref", value_name = "JSON")]
     pub reference: Option<OsString>,
+}
+
+impl From<SessionAccess> for SnapshotAccess {
+    fn from(access: SessionAccess) -> SnapshotAccess {
+        SnapshotAccess { access, reference: None }
+    }
+}
+
+impl Deref for SnapshotAccess {
+    type Target = SessionAccess;
+
+    fn deref(&self) -> &SessionAccess {
+        &self.access
+    }
 }
 
 #[derive(Debug, Args, Default)]
@@ -805,10 +821,7 @@ pub struct Show {
     pub refused: bool,
     /// Whose recordings.
     #[command(flatten)]
-    pub access: SessionAccess,
-    /// Instead of SNAP.
-    #[command(flatten)]
-    pub reference: ReferenceOption,
+    pub access: SnapshotAccess,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -831,10 +844,7 @@ pub struct Cat {
     pub before: bool,
     /// Whose recordings.
     #[command(flatten)]
-    pub access: SessionAccess,
-    /// Instead of SNAP.
-    #[command(flatten)]
-    pub reference: ReferenceOption,
+    pub access: SnapshotAccess,
     /// A JSON object with the bytes in base64
     #[arg(long)]
     pub json: bool,
@@ -863,10 +873,7 @@ pub struct Report {
     pub no_redact: bool,
     /// Whose recordings.
     #[command(flatten)]
-    pub access: SessionAccess,
-    /// Instead of SNAP.
-    #[command(flatten)]
-    pub reference: ReferenceOption,
+    pub access: SnapshotAccess,
     /// One JSON object, about the file that was written
     #[arg(long, requires = "output")]
     pub json: bool,
@@ -894,10 +901,7 @@ pub struct Attest {
     pub event: Option<String>,
     /// Whose recordings.
     #[command(flatten)]
-    pub access: SessionAccess,
-    /// Instead of SNAP.
-    #[command(flatten)]
-    pub reference: ReferenceOption,
+    pub access: SnapshotAccess,
 }
 
 #[derive(Debug, Args)]
@@ -932,10 +936,7 @@ pub struct Export {
     pub compact: bool,
     /// Whose recordings.
     #[command(flatten)]
-    pub access: SessionAccess,
-    /// Instead of SNAP.
-    #[command(flatten)]
-    pub reference: ReferenceOption,
+    pub access: SnapshotAccess,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -966,10 +967,7 @@ pub struct Diff {
     pub exit_code: bool,
     /// Whose recordings.
     #[command(flatten)]
-    pub access: SessionAccess,
-    /// Instead of SNAP.
-    #[command(flatten)]
-    pub reference: ReferenceOption,
+    pub access: SnapshotAccess,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -988,10 +986,7 @@ pub struct Verify {
     pub drift_policy: DriftPolicy,
     /// Whose recordings.
     #[command(flatten)]
-    pub access: SessionAccess,
-    /// Instead of SNAP.
-    #[command(flatten)]
-    pub reference: ReferenceOption,
+    pub access: SnapshotAccess,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -1023,10 +1018,7 @@ pub struct PolicyCheck {
     pub code_quality: bool,
     /// Whose recordings.
     #[command(flatten)]
-    pub access: SessionAccess,
-    /// Instead of SNAP.
-    #[command(flatten)]
-    pub reference: ReferenceOption,
+    pub access: SnapshotAccess,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -1100,10 +1092,7 @@ pub struct Restore {
     pub preserve: bool,
     /// Whose recordings.
     #[command(flatten)]
-    pub access: SessionAccess,
-    /// Instead of SNAP.
-    #[command(flatten)]
-    pub reference: ReferenceOption,
+    pub access: SnapshotAccess,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -1125,10 +1114,7 @@ pub struct Branch {
     pub preserve: bool,
     /// Whose recordings.
     #[command(flatten)]
-    pub access: SessionAccess,
-    /// Instead of SNAP.
-    #[command(flatten)]
-    pub reference: ReferenceOption,
+    pub access: SnapshotAccess,
     /// One JSON object
     #[arg(long)]
     pub json: bool,
@@ -1183,10 +1169,7 @@ pub struct Delete {
     pub recordings: Vec<PathBuf>,
     /// Whose recordings.
     #[command(flatten)]
-    pub access: SessionAccess,
-    /// Instead of SNAP.
-    #[command(flatten)]
-    pub reference: ReferenceOption,
+    pub access: SnapshotAccess,
     /// One JSON object
     #[arg(long)]
     pub json: bool,

@@ -104,7 +104,7 @@ fn undo_options(project: &Project, skip_conflicts: bool, digest: Option<String>)
         extent: RestoreExtent { skip_conflicts, ..RestoreExtent::default() },
         dry_run: digest.is_none(),
         agreed: digest,
-        access: project.access(),
+        access: project.access().into(),
         json: true,
         ..UndoOptions::default()
     }

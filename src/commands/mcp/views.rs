@@ -11,9 +11,7 @@ use serde_json::Value;
 
 use super::page::{MOST, is_full, page};
 use super::tools::{Project, collect, given, items, nothing, page_from, with_messages};
-use crate::cli::{
-    Cat, Diff, History, Log, PolicyCheck, PolicyRules, ReferenceOption, Show, duration, moment,
-};
+use crate::cli::{Cat, Diff, History, Log, PolicyCheck, PolicyRules, Show, duration, moment};
 use crate::commands::exit::UsageError;
 use crate::commands::out::{Collected, Console};
 use crate::commands::{cat, check, diff, history, log, show};
@@ -119,7 +117,7 @@ pub fn show(project: &Project, input: ShowInput) -> anyhow::Result<Value> {
         changed: !reads,
         created: !reads,
         deleted: !reads,
-        access: project.access(),
+        access: project.access().into(),
         json: true,
         ..Show::default()
     };
@@ -156,7 +154,7 @@ pub fn diff(project: &Project, input: DiffInput) -> anyhow::Result<Value> {
     let args = Diff {
         snap: given(recording).map(PathBuf::from),
         paths: project.paths(&paths),
-        access: project.access(),
+        access: project.access().into(),
         ..Diff::default()
     };
     let mut collected = Collected::default();
@@ -239,15 +237,7 @@ pub fn file_at(project: &Project, input: FileAtInput) -> anyhow::Result<Value> {
         Some(recording) => (PathBuf::from(recording), Some(path)),
         None => (PathBuf::from(path), None),
     };
-    let args = Cat {
-        snap,
-        path,
-        at,
-        before,
-        access: project.access(),
-        reference: ReferenceOption::default(),
-        json: true,
-    };
+    let args = Cat { snap, path, at, before, access: project.access().into(), json: true };
     // A character that the end of the window divides goes to the next one.
     let limit = limit.clamp(4, bytes());
     let mut collected = Collected::default();
@@ -340,8 +330,7 @@ pub fn check(project: &Project, input: CheckInput) -> anyhow::Result<Value> {
         allow_incomplete: false,
         sarif: false,
         code_quality: false,
-        access: project.access(),
-        reference: ReferenceOption::default(),
+        access: project.access().into(),
         json: true,
     };
     let object = collect(|console| check::run(&args, console))?;

@@ -76,7 +76,7 @@ pub fn perform(request: &UndoRequest, access: &SessionAccess, is_of_all: bool) -
         extent,
         dry_run: request.is_plan(),
         agreed: request.agreed.clone(),
-        access: access.clone(),
+        access: access.clone().into(),
         ..UndoOptions::default()
     };
     let mut ids = request.ids.iter().map(Into::into);
