@@ -151,24 +151,9 @@ pub struct RecordingOptions {
     /// The same as --report json
     #[arg(long, conflicts_with = "report")]
     pub json: bool,
-    /// What the command may do.
+    /// What its calls may do, and how they are intercepted.
     #[command(flatten)]
-    pub rules: PolicyRules,
-    /// Refuse what the rules forbid, before it happens: the call fails with EACCES [default: refuse]
-    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "refuse")]
-    pub enforce: Option<Enforce>,
-    /// Also enforce the rules that allow by Landlock, as far as it can express them; the command can't mount then
-    #[arg(long, hide_short_help = true)]
-    pub landlock: bool,
-    /// How system calls are intercepted
-    #[arg(
-        long,
-        value_enum,
-        default_value_t = Mechanism::Auto,
-        env = "AGENT_SNAPSHOT_MECHANISM",
-        hide_short_help = true
-    )]
-    pub mechanism: Mechanism,
+    pub calls: CallOptions,
     /// How many threads answer read-only system calls [default: a quarter of the CPUs, at most 4]
     #[arg(
         long,
@@ -190,6 +175,29 @@ pub struct RecordingOptions {
     /// The command and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
+}
+
+// What the calls of a command may do, and how they are intercepted.
+#[derive(Debug, Args)]
+pub struct CallOptions {
+    /// What the command may do.
+    #[command(flatten)]
+    pub rules: PolicyRules,
+    /// Refuse what the rules forbid, before it happens: the call fails with EACCES [default: refuse]
+    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "refuse")]
+    pub enforce: Option<Enforce>,
+    /// Also enforce the rules that allow by Landlock, as far as it can express them; the command can't mount then
+    #[arg(long, hide_short_help = true)]
+    pub landlock: bool,
+    /// How system calls are intercepted
+    #[arg(
+        long,
+        value_enum,
+        default_value_t = Mechanism::Auto,
+        env = "AGENT_SNAPSHOT_MECHANISM",
+        hide_short_help = true
+    )]
+    pub mechanism: Mechanism,
 }
 
 // Rules of what a command may do: what it does nevertheless is reported, and with --enforce prevented.
@@ -354,24 +362,9 @@ pub struct Session {
     /// Print nothing but errors
     #[arg(long)]
     pub quiet: bool,
-    /// What the program and its commands may do, with --enforce.
+    /// What its calls may do, and how they are intercepted.
     #[command(flatten)]
-    pub rules: PolicyRules,
-    /// Refuse what the rules forbid, before it happens: the call fails with EACCES [default: refuse]
-    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "refuse")]
-    pub enforce: Option<Enforce>,
-    /// Also enforce the rules that allow by Landlock, as far as it can express them; the command can't mount then
-    #[arg(long, hide_short_help = true)]
-    pub landlock: bool,
-    /// How system calls are intercepted
-    #[arg(
-        long,
-        value_enum,
-        default_value_t = Mechanism::Auto,
-        env = "AGENT_SNAPSHOT_MECHANISM",
-        hide_short_help = true
-    )]
-    pub mechanism: Mechanism,
+    pub calls: CallOptions,
     /// The program, an agent or a shell, and its arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,

@@ -285,7 +285,7 @@ fn start<'m>(
     let failed = |call: &'static str| move |error: io::Error| format!("start the recording: {call}: {error}");
     let no_statx = |error: Errno| format!("nothing can be recorded without statx(2): {error}");
     statx(CWD, "/", AtFlags::empty(), StatxFlags::INO).map_err(no_statx)?;
-    let wanted = match setup.options.mechanism {
+    let wanted = match setup.options.calls.mechanism {
         cli::Mechanism::Auto | cli::Mechanism::Inside => Interception::Notifications,
         cli::Mechanism::Stops => Interception::Stops,
         cli::Mechanism::EveryCall => Interception::EveryCall,
@@ -297,7 +297,7 @@ fn start<'m>(
         for_recall,
         descriptors: &descriptors,
         refusable: setup.refusable(),
-        inside: setup.options.mechanism == cli::Mechanism::Inside
+        inside: setup.options.calls.mechanism == cli::Mechanism::Inside
             && !for_recall
             && setup.refusable().is_none(),
     };

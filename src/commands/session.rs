@@ -20,20 +20,7 @@ const NAME_LENGTH: usize = 8;
 
 /// Runs `session`, whose status is the program's.
 pub fn run(args: Session) -> Exit {
-    let Session {
-        name,
-        keep,
-        all,
-        ignore,
-        no_redact,
-        allow_io_uring,
-        quiet,
-        rules,
-        enforce,
-        landlock,
-        mechanism,
-        command,
-    } = args;
+    let Session { name, keep, all, ignore, no_redact, allow_io_uring, quiet, calls, command } = args;
     let is_new = name.is_none();
     let name = name.unwrap_or_else(|| random_id()[..NAME_LENGTH].to_owned());
     if name.is_empty() || name.contains('\0') {
@@ -63,10 +50,7 @@ pub fn run(args: Session) -> Exit {
         no_redact,
         allow_io_uring,
         quiet,
-        rules,
-        enforce,
-        landlock,
-        mechanism,
+        calls,
         ..default_options(command)
     };
     record::run(options, Destination::Session(SessionRules { own_state, config, is_new }), None)

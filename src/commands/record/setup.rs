@@ -171,20 +171,24 @@ pub fn rules(
     destination: &Destination,
 ) -> Result<Option<UserRules>, SetupError> {
     let rules = rules_here(options).map_err(SetupError::ours)?;
-    if options.enforce.is_some() && rules.is_empty() {
+    if options.calls.enforce.is_some() && rules.is_empty() {
         return Err(SetupError::ours("--enforce needs a rule, such as --deny-read @secrets"));
     }
-    if options.landlock && rules.enforce.is_none() {
+    if options.calls.landlock && rules.enforce.is_none() {
         return Err(SetupError::ours("--landlock is for rules that are enforced: it needs --enforce"));
     }
     if rules.is_empty() {
         return Ok(None);
     }
-    if matches!(destination, Destination::Session(_)) && options.rules.is_given() && rules.enforce.is_none() {
+    if matches!(destination, Destination::Session(_))
+        && options.calls.rules.is_given()
+        && rules.enforce.is_none()
+    {
         return Err(SetupError::ours("session takes rules with --enforce only: check judges its recordings"));
     }
     if let Some(why) = rules.enforce.and_then(|_| why_not_enforced(options)) {
-        let what = if options.enforce.is_some() { "--enforce" } else { "enforce, in the configuration," };
+        let what =
+            if options.calls.enforce.is_some() { "--enforce" } else { "enforce, in the configuration," };
         return Err(SetupError::ours(format!("{what} can't be combined with {why}")));
     }
     let places = places_here().map_err(SetupError::ours)?;
@@ -211,7 +215,7 @@ fn enforced_rules(
         }
     };
     let mut landlock = Vec::new();
-    if options.landlock || rules.landlock {
+    if options.calls.landlock || rules.landlock {
         match landlock_words(&policy) {
             Ok(words) => landlock = words,
             Err(why) => limits.push(why),
@@ -277,7 +281,7 @@ fn protected(options: &cli::RecordingOptions, places: &PolicyPlaces) -> Vec<Vec<
     let of_project = of_project.map(|place| PathBuf::from(OsStr::from_bytes(place)).join(config::PROJECT));
     // A new one only makes the rules stricter: it may come with a checkout.
     let of_project = of_project.into_iter().filter(|path| path.symlink_metadata().is_ok());
-    let files = options.rules.policy.clone().into_iter().chain(config::path(&environment));
+    let files = options.calls.rules.policy.clone().into_iter().chain(config::path(&environment));
     let paths = files.chain(exe.clone()).chain(programs).chain(of_project);
     // As the paths of calls, without a symlink on the way; also one that is not there yet.
     // Of a symlink, also where it leads.
@@ -298,7 +302,7 @@ fn protected(options: &cli::RecordingOptions, places: &PolicyPlaces) -> Vec<Vec<
 /// # Errors
 /// One sentence, which names the file and the fault.
 fn rules_here(options: &cli::RecordingOptions) -> Result<Rules, String> {
-    let given = Rules::given(&options.rules, options.enforce)?;
+    let given = Rules::given(&options.calls.rules, options.calls.enforce)?;
     // An outer recording has those of the configuration.
     if is_recorded() { Ok(given) } else { given.with_configured(&workspace_here()) }
 }
