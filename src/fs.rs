@@ -190,6 +190,11 @@ pub fn parent_of(path: &[u8]) -> Option<&[u8]> {
     }
 }
 
+/// What follows the last slash of a path.
+pub fn file_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+}
+
 /// The path of a name in a directory.
 pub fn child_of(directory: &[u8], name: &[u8]) -> Vec<u8> {
     let separator: &[u8] = if directory == b"/" { b"" } else { b"/" };

@@ -49,7 +49,7 @@ pub mod wire;
 
 pub use blobs::Side;
 pub use enforcement::{Enforcement, EnforcementMode, PROTECTED, RefusedSubject, RefusedUse};
-pub use error::{Error, is_hidden, printable};
+pub use error::{Error, is_hidden, printable, printable_path};
 pub use manifest::*;
 pub use network::{NetworkAddress, NetworkOperation, NetworkUse};
 pub use reader::Snapshot;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::Path;
 
-use crate::snapshot::printable;
+use crate::snapshot::printable_path;
 
 /// Why settings can't be read or changed; each message is one sentence.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +38,7 @@ impl Defect {
 
     /// The refusal of the file with this text.
     pub fn of_file(self, path: &Path) -> Error {
-        let path = shown(path);
+        let path = printable_path(path);
         Error::Refused(match self.at {
             Some((line, column)) => format!("{path}, line {line}, column {column}: {}", self.what),
             None => format!("{path}: {}", self.what),
@@ -48,11 +48,6 @@ impl Defect {
 
 /// Makes the error of an operation on a path.
 pub fn failed(operation: &str, path: &Path) -> impl FnOnce(io::Error) -> Error {
-    let what = format!("{operation} {}", shown(path));
+    let what = format!("{operation} {}", printable_path(path));
     move |source| Error::Io { what, source }
-}
-
-/// A path for a message.
-pub fn shown(path: &Path) -> String {
-    printable(path.as_os_str().as_encoded_bytes()).into_owned()
 }

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, XattrFlags};
 
-use super::error::{Error, failed, shown};
+use super::error::{Error, failed};
 use crate::fs::{Signature, open_regular};
-use crate::snapshot::live;
+use crate::snapshot::{live, printable_path};
 
 /// No settings are larger, and whatever else is at the path must not exhaust our memory.
 const SIZE_LIMIT: u64 = 16 << 20;
@@ -42,7 +42,7 @@ impl SettingsFile {
             Err(error) if absent(&error) => {
                 return Err(Error::Refused(format!(
                     "{} is a symlink to a file that is not there",
-                    shown(named)
+                    printable_path(named)
                 )));
             }
             Err(error) => return Err(failed("read", named)(error)),
@@ -52,11 +52,14 @@ impl SettingsFile {
         let read = Signature::from(&file.metadata().map_err(failed("read", &path))?);
         file.take(SIZE_LIMIT + 1).read_to_end(&mut bytes).map_err(failed("read", &path))?;
         if bytes.len() as u64 > SIZE_LIMIT {
-            return Err(Error::Refused(format!("{} is larger than 16 MiB", shown(&path))));
+            return Err(Error::Refused(format!("{} is larger than 16 MiB", printable_path(&path))));
         }
         let text = String::from_utf8(bytes).map_err(|error| {
             let at = error.utf8_error().valid_up_to();
-            Error::Refused(format!("{} is no UTF-8 text: the byte at offset {at} is invalid", shown(&path)))
+            Error::Refused(format!(
+                "{} is no UTF-8 text: the byte at offset {at} is invalid",
+                printable_path(&path)
+            ))
         })?;
         Ok(SettingsFile { path, text: Some(text), read: Some(read) })
     }
@@ -76,7 +79,10 @@ impl SettingsFile {
         if user.is_root() || user.as_raw() == owner {
             return Ok(());
         }
-        Err(Error::Refused(format!("{} belongs to user {owner}, who alone may change it", shown(&self.path))))
+        Err(Error::Refused(format!(
+            "{} belongs to user {owner}, who alone may change it",
+            printable_path(&self.path)
+        )))
     }
 
     /// How many directories must be made for the file.

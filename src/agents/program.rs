@@ -2,6 +2,7 @@
 
 use super::hook::word;
 use super::{Surroundings, quoted, variable};
+use crate::fs::file_name;
 
 /// How the programs of agents are called, and where below the home directory each keeps its state: settings, transcripts,
 /// caches.
@@ -32,7 +33,7 @@ const HISTORIES: [&str; 5] =
 
 /// Whether the program at a path is an agent, by its name.
 pub fn is_agent(path: &[u8]) -> bool {
-    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let name = file_name(path);
     PROGRAMS.iter().any(|(program, _)| program.as_bytes() == name)
 }
 

@@ -4,10 +4,11 @@
 
 use std::path::Path;
 
-use super::error::{Defect, Error, shown};
+use super::error::{Defect, Error};
 use super::file::SettingsFile;
 use super::receipt::{Receipt, ReceiptFile};
 use super::slot::{ON, Setting, Slot};
+use crate::snapshot::printable_path;
 
 /// What is to be done to a settings file.
 #[derive(Debug)]
@@ -81,7 +82,7 @@ impl SetupPlan {
         let parent_existed = found != Setting::Absent;
         let replaced = found.value();
         if let Some(other) = replaced.as_deref().filter(|_| !force) {
-            let path = shown(&file.path);
+            let path = printable_path(&file.path);
             let what = match slot {
                 Slot::Text => format!("{path} has a text of its own"),
                 _ => format!("{path} sets {} to {other}", slot.label()),

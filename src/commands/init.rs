@@ -11,7 +11,6 @@ use serde::Serialize;
 use super::diff::lines::{LineDiff, NO_NEWLINE};
 use super::exit::{Exit, UsageError, VerbResult};
 use super::out::{Console, visible};
-use crate::agents::error::shown;
 use crate::agents::hook::word as shell_word;
 use crate::agents::installed::ProgramCopy;
 use crate::agents::program::{program_of, session_alias};
@@ -23,7 +22,7 @@ use crate::agents::slot::{AUTO_APPROVE, ON, Slot};
 use crate::agents::{Agent, Means, PROGRAM, SHELL, Surroundings};
 use crate::cli::{AgentName, Init, word};
 use crate::library::{Library, Place, RECEIPTS};
-use crate::snapshot::printable;
+use crate::snapshot::printable_path;
 
 /// Runs `init`.
 pub fn run(args: &Init, console: &mut Console) -> VerbResult {
@@ -252,7 +251,7 @@ fn copy_program(args: &Init, console: &mut Console) -> anyhow::Result<()> {
     if let Some(copy) = copy
         && copy.install(&beside_us(PROGRAM)?)?
     {
-        console.say(format_args!("copied this program to {}", shown(&copy.path(PROGRAM))));
+        console.say(format_args!("copied this program to {}", printable_path(&copy.path(PROGRAM))));
     }
     Ok(())
 }
@@ -280,12 +279,12 @@ pub fn running_shell() -> anyhow::Result<String> {
 /// A program of ours that is beside this one, or is this one.
 pub fn beside_us(name: &str) -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe().context("find this program")?.with_file_name(name);
-    check_shell(&program).with_context(|| format!("{} can't be executed", shown(&program)))?;
+    check_shell(&program).with_context(|| format!("{} can't be executed", printable_path(&program)))?;
     Ok(program)
 }
 
 fn text_of(program: PathBuf) -> anyhow::Result<String> {
-    let path = shown(&program);
+    let path = printable_path(&program);
     let text = program.into_os_string().into_string();
     text.map_err(|_| anyhow::anyhow!("{path} is no UTF-8 text, as settings are"))
 }
@@ -336,7 +335,7 @@ impl SettingsReport {
             SettingsChange::Write(text) => ("write", Some(text.clone())),
             SettingsChange::Remove(_) => ("remove", None),
         };
-        let file = printable(plan.path().as_os_str().as_encoded_bytes()).into_owned();
+        let file = printable_path(plan.path());
         SettingsReport { file, setting: slot.label(), change, text }
     }
 }

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use tempfile::NamedTempFile;
 
 use super::exit::UsageError;
-use crate::snapshot::printable;
+use crate::snapshot::printable_path;
 
 /// A file that is to get its name when it is complete. Only its owner may read it, as a bundle.
 pub struct NewFile {
@@ -22,7 +22,7 @@ impl NewFile {
         match fs::symlink_metadata(path) {
             // A rename would replace the device or the symlink itself.
             Ok(found) if !found.is_file() => {
-                Err(UsageError(format!("{} is not a regular file", shown(path))).into())
+                Err(UsageError(format!("{} is not a regular file", printable_path(path))).into())
             }
             Ok(_) if !force => Err(taken(path)),
             _ => Ok(NewFile { path: path.to_owned(), force }),
@@ -37,13 +37,13 @@ impl NewFile {
 
     /// Writes `content` to the file.
     pub fn commit(self, content: &[u8]) -> anyhow::Result<()> {
-        let what = format!("write {}", shown(&self.path));
+        let what = format!("write {}", printable_path(&self.path));
         self.commit_with(|mut file| file.write_all(content).context(what))
     }
 
     /// Has `write` fill a temporary file beside the path, and renames it.
     pub fn commit_with<T>(self, write: impl FnOnce(&File) -> anyhow::Result<T>) -> anyhow::Result<T> {
-        let what = || format!("write {}", shown(&self.path));
+        let what = || format!("write {}", printable_path(&self.path));
         let file = NamedTempFile::new_in(self.directory()).map_err(without_path).with_context(what)?;
         let outcome = write(file.as_file())?;
         if self.force {
@@ -67,9 +67,5 @@ fn without_path(error: io::Error) -> io::Error {
 }
 
 fn taken(path: &Path) -> anyhow::Error {
-    UsageError(format!("{} exists: --force replaces it", shown(path))).into()
-}
-
-fn shown(path: &Path) -> String {
-    printable(path.as_os_str().as_encoded_bytes()).into_owned()
+    UsageError(format!("{} exists: --force replaces it", printable_path(path))).into()
 }

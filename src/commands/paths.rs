@@ -338,11 +338,6 @@ pub fn masked_line(argv: &[Vec<u8>]) -> String {
     mask(argv).map_or_else(|| shell_line(argv), |masked| shell_line(&masked))
 }
 
-/// The last component of a path.
-pub fn file_name(path: &[u8]) -> &[u8] {
-    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
-}
-
 /// `1 process`, `1,000 processes`.
 pub fn counted(count: usize, one: &str, many: &str) -> String {
     format!("{} {}", indicatif::HumanCount(count as u64), if count == 1 { one } else { many })

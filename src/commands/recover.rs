@@ -16,7 +16,7 @@ use crate::cli::Recover;
 use crate::library::Library;
 use crate::snapshot::layout::{self, JOURNAL, SnapshotDir};
 use crate::snapshot::recover::{self, Recovered, Recovery};
-use crate::snapshot::{Error, Snapshot, printable};
+use crate::snapshot::{Error, Snapshot, printable, printable_path};
 
 /// Runs `recover`.
 pub fn run(args: &Recover, console: &mut Console) -> VerbResult {
@@ -100,7 +100,7 @@ fn wait_for_recorder(path: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error
     if !layout::is_locked(path) {
         return Ok(());
     }
-    let dir = shown(path);
+    let dir = printable_path(path);
     match recover::recorder(path) {
         Some(begin)
             if begin.recorder.is_alive() && (begin.front.is_alive() || has_first(path, &begin.id)) =>
@@ -161,8 +161,8 @@ fn done(recovered: &Recovered, args: &Recover, console: &mut Console) -> VerbRes
     let outcome = if is_whole { Exit::Success } else { Exit::Finding };
     if args.json {
         let missing = missing.iter().map(|(path, _)| printable(path).into_owned()).collect();
-        let damaged_journal = damaged_journal.as_deref().map(shown);
-        let (path, records) = (&*shown(path), *records);
+        let damaged_journal = damaged_journal.as_deref().map(printable_path);
+        let (path, records) = (&*printable_path(path), *records);
         console.json(&RecoverJson { recovered: true, path, records, missing, damaged_journal })?;
         return Ok(outcome);
     }
@@ -185,7 +185,7 @@ pub fn not_recovered(recovered: &Recovered) -> Vec<String> {
         format!(
             "not recovered: what damaged bytes of the journal said; it is kept in {} until agent-snapshot recover \
              --discard {dir}",
-            shown(kept)
+            printable_path(kept)
         )
     }));
     sentences
@@ -215,7 +215,7 @@ fn no_journal(path: &Path, args: &Recover, console: &mut Console) -> VerbResult 
 
 /// Reports that nothing was recovered.
 fn nothing(path: &Path, args: &Recover, console: &mut Console, what: &str, exit: Exit) -> VerbResult {
-    let dir = shown(path);
+    let dir = printable_path(path);
     if args.json {
         console.json(&RecoverJson {
             recovered: false,
@@ -235,19 +235,15 @@ pub fn make_way(path: &Path, say: &mut dyn FnMut(&str)) -> Result<SnapshotDir, E
     let is_killed = recover::recorder(path).is_some_and(|begin| !begin.front.is_alive());
     let directory = if is_killed { lock(path, say)? } else { SnapshotDir::create(path)? };
     if let Recovery::Done(recovered) = recover::recover_beside(&directory, HashMap::new())? {
-        let (dir, place) = (shown(directory.real_path()), shown(&recovered.path));
+        let (dir, place) = (printable_path(directory.real_path()), printable_path(&recovered.path));
         say(&format!(
             "a recording into {dir} was killed: what it had changed was recovered and is in {place}"
         ));
         not_recovered(&recovered).iter().for_each(|sentence| say(sentence));
     }
     if let Some(aside) = recover::set_aside(&directory)? {
-        let (dir, place) = (shown(directory.real_path()), shown(&aside));
+        let (dir, place) = (printable_path(directory.real_path()), printable_path(&aside));
         say(&format!("{dir} had a snapshot that was recovered after a kill: it is in {place} now"));
     }
     Ok(directory)
-}
-
-fn shown(path: &Path) -> String {
-    printable(path.as_os_str().as_bytes()).into_owned()
 }

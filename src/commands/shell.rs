@@ -20,7 +20,7 @@ use clap::Parser;
 use rustix::fs::Access;
 
 use self::invocation::Invocation;
-use self::title::{file_name, given_line};
+use self::title::given_line;
 pub use self::title::{inner_line, line_of, step_line, wanted_line};
 pub use self::told::own_places;
 use super::asked;
@@ -30,6 +30,7 @@ use super::exit::Exit;
 use super::record::{self, Messages, ShellNotes, not_executed, workspace_here};
 use crate::agents::{PROGRAM, SHELL};
 use crate::cli::RecordingOptions;
+use crate::fs::file_name;
 use crate::library::notes::NoteEvent;
 use crate::observe::policy::ignore::Environment;
 use crate::observe::{identity_of, own_programs};

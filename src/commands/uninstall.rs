@@ -8,12 +8,12 @@ use super::exit::{Exit, VerbResult};
 use super::init::receipts;
 use super::out::Console;
 use crate::agents::Surroundings;
-use crate::agents::error::shown;
 use crate::agents::installed::ProgramCopy;
 use crate::agents::setup::{SettingsChange, SetupPlan};
 use crate::agents::uninstall::{InstalledSetting, settings};
 use crate::cli::Uninstall;
 use crate::library::{Library, Place};
+use crate::snapshot::printable_path;
 
 /// Runs `uninstall`.
 pub fn run(args: &Uninstall, console: &mut Console) -> VerbResult {
@@ -25,14 +25,14 @@ pub fn run(args: &Uninstall, console: &mut Console) -> VerbResult {
         let Some(slot) = slot else {
             done.failed.push(format!(
                 "{}: another version of agent-snapshot has set {name} there",
-                shown(&settings)
+                printable_path(&settings)
             ));
             continue;
         };
         if is_away {
             done.failed.push(format!(
                 "{}: it is not there now, and names the program if it comes back",
-                shown(&settings)
+                printable_path(&settings)
             ));
             continue;
         }
@@ -44,7 +44,9 @@ pub fn run(args: &Uninstall, console: &mut Console) -> VerbResult {
         });
         match applied {
             Ok(SettingsChange::None) => {}
-            Ok(_) => done.taken_back.push(TakenBack { file: shown(&settings), setting: slot.label() }),
+            Ok(_) => {
+                done.taken_back.push(TakenBack { file: printable_path(&settings), setting: slot.label() })
+            }
             Err(error) => done.failed.push(error.to_string()),
         }
     }
@@ -53,9 +55,9 @@ pub fn run(args: &Uninstall, console: &mut Console) -> VerbResult {
         && let Some(copy) = ProgramCopy::of(&here)
         && copy.remove()?
     {
-        done.removed = Some(shown(copy.directory()));
+        done.removed = Some(printable_path(copy.directory()));
     }
-    done.library = Library::find()?.map(|library| shown(library.root()));
+    done.library = Library::find()?.map(|library| printable_path(library.root()));
     if args.json {
         console.json(&done)?;
     } else {

@@ -10,7 +10,7 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
 
 use super::key::{IGNORED_VARIABLES, names};
-use crate::fs;
+use crate::fs::{self, file_name};
 use crate::snapshot::{Exec, FileRecord, FileType, Look, Operation, Snapshot, State};
 
 /// A larger file is data.
@@ -39,7 +39,7 @@ pub fn of_run(snapshot: &Snapshot) -> BTreeSet<&'static str> {
         found.in_command(exec);
     }
     let arguments: BTreeSet<&[u8]> =
-        execs.iter().flat_map(|exec| &exec.argv).map(|word| last_component(word)).collect();
+        execs.iter().flat_map(|exec| &exec.argv).map(|word| file_name(word)).collect();
     let is_file = |state: &State| state.present().is_some_and(|at| at.file_type == FileType::File);
     // A text that the run made itself has no content before.
     let is_read = |record: &&FileRecord| {
@@ -47,13 +47,9 @@ pub fn of_run(snapshot: &Snapshot) -> BTreeSet<&'static str> {
             || record.operations.contains(Operation::Read) && is_file(&record.after)
     };
     for record in snapshot.files().iter().filter(is_read) {
-        found.in_file(&record.path, arguments.contains(last_component(&record.path)));
+        found.in_file(&record.path, arguments.contains(file_name(&record.path)));
     }
     found.0
-}
-
-fn last_component(path: &[u8]) -> &[u8] {
-    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
 #[derive(Debug, Default)]
@@ -68,8 +64,7 @@ impl Mentions {
         let mut arguments = exec.argv.iter().skip(1);
         let is_plain = |word: &Vec<u8>| word.starts_with(b"-") || word.contains(&b'=');
         let called = exec.argv.first().unwrap_or(&exec.exe);
-        let is_env =
-            [&exec.exe, called].iter().any(|name| matches!(last_component(name), b"env" | b"printenv"));
+        let is_env = [&exec.exe, called].iter().any(|name| matches!(file_name(name), b"env" | b"printenv"));
         // What is not all recorded may name any.
         if is_env && arguments.all(is_plain) || exec.argv_truncated || exec.redacted {
             self.all();

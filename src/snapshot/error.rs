@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io;
+use std::path::Path;
 
 use super::manifest::{BlobOmitted, FileType};
 use crate::git;
@@ -114,6 +115,11 @@ impl Error {
         let what = format!("{operation} {path}");
         move |source| Error::Io { what, source }
     }
+}
+
+/// A path for a message.
+pub fn printable_path(path: &Path) -> String {
+    printable(path.as_os_str().as_encoded_bytes()).into_owned()
 }
 
 /// Whether a character of a name is escaped wherever it is shown: it moves the cursor, turns the line

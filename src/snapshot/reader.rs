@@ -22,7 +22,7 @@ use self::blob_reader::BlobReader;
 pub(crate) use self::blob_reader::catch_panic;
 use self::checks::Wanted;
 use super::blobs::{BlobWriter, CHUNK, END_BYTES};
-use super::error::{Error, printable};
+use super::error::{Error, printable_path};
 use super::layout::{BLOBS, JOURNAL, MANIFEST};
 use super::manifest::{Digest, FileRecord, Header, Manifest};
 use super::relinked::mark_relinked;
@@ -258,7 +258,7 @@ pub(super) fn split_part_key(key: &str) -> Option<(usize, &str)> {
 fn open_dir(path: &Path) -> Result<OwnedFd, Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
-        Errno::NOTDIR => Error::Format(format!("{} is not a directory", shown(path))),
+        Errno::NOTDIR => Error::Format(format!("{} is not a directory", printable_path(path))),
         error => Error::io("open", path)(error.into()),
     })
 }
@@ -272,27 +272,23 @@ fn only_writer(dir: &rustix::fs::Stat, files: &[rustix::fs::Stat]) -> Option<u32
     (is_closed && files.iter().all(is_own)).then_some(dir.st_uid)
 }
 
-fn shown(path: &Path) -> String {
-    printable(path.as_os_str().as_encoded_bytes()).into_owned()
-}
-
 fn no_manifest(path: &Path) -> Error {
     if path.join(JOURNAL).exists() {
         return Error::Format(format!(
             "{0} holds a recording that has not ended, or was killed: agent-snapshot recover {0} makes a \
              snapshot of what it has changed",
-            shown(path)
+            printable_path(path)
         ));
     }
     Error::Format(format!(
         "{} holds no manifest.json: it is not a snapshot, or an unfinished one",
-        shown(path)
+        printable_path(path)
     ))
 }
 
 /// Puts the path of the directory before a message.
 fn with_path(error: Error, path: &Path) -> Error {
-    let at = |message: String| format!("{}: {message}", shown(path));
+    let at = |message: String| format!("{}: {message}", printable_path(path));
     match error {
         Error::Format(message) => Error::Format(at(message)),
         Error::Corrupt(message) => Error::Corrupt(at(message)),
@@ -308,7 +304,7 @@ fn with_path(error: Error, path: &Path) -> Error {
 fn open_in(dir: &OwnedFd, path: &Path, name: &str) -> Result<Option<File>, Error> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let path = path.join(name);
-    let irregular = || Error::Corrupt(format!("{} is not a regular file", shown(&path)));
+    let irregular = || Error::Corrupt(format!("{} is not a regular file", printable_path(&path)));
     let file = match rustix::fs::openat(dir, name, flags, Mode::empty()) {
         Ok(file) => File::from(file),
         Err(Errno::NOENT) => return Ok(None),
@@ -323,7 +319,7 @@ fn open_in(dir: &OwnedFd, path: &Path, name: &str) -> Result<Option<File>, Error
 fn parse(mut file: &File, path: &Path) -> Result<Manifest, Error> {
     let size = file.metadata().map_err(Error::io("stat", path))?.len();
     if size > MAX_MANIFEST {
-        return Err(Error::Format(format!("{} is too large: {size} bytes", shown(path))));
+        return Err(Error::Format(format!("{} is too large: {size} bytes", printable_path(path))));
     }
     read_manifest(&mut file, path)
 }
@@ -337,7 +333,7 @@ pub fn read_manifest(manifest: &mut dyn Read, path: &Path) -> Result<Manifest, E
         if error.is_io() && !json::is_limit_exceeded(&error) {
             Error::io("read", path)(error.into())
         } else {
-            Error::Format(format!("{}: {error}", shown(path)))
+            Error::Format(format!("{}: {error}", printable_path(path)))
         }
     })
 }

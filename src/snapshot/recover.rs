@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use super::blobs::{self, BlobWriter, Compression, Side, StoreLimit, Stored, blob_key};
 use super::change::PathEffect;
-use super::error::{Error, printable};
+use super::error::{Error, printable, printable_path};
 use super::journal::{Begin, Frame, Reader, StoredContent};
 use super::layout::{
     BLOBS, Commit, JOURNAL, MANIFEST, SnapshotDir, damaged_journals, is_gitignore, is_temporary,
@@ -279,7 +279,7 @@ fn discard(directory: &SnapshotDir) -> Result<Recovery, Error> {
 
 /// The journal in a directory; the inner none where it was cut before anything could be changed.
 fn journal_of(directory: &SnapshotDir) -> Result<Option<Option<Journaled>>, Error> {
-    let at = |message: String| Error::Format(format!("{}: {message}", shown(directory.real_path())));
+    let at = |message: String| Error::Format(format!("{}: {message}", printable_path(directory.real_path())));
     let failed = || Error::io("read the journal in", directory.real_path());
     let Some(file) = directory.open_journal().map_err(failed())? else { return Ok(None) };
     let metadata = file.metadata().map_err(failed())?;
@@ -287,7 +287,7 @@ fn journal_of(directory: &SnapshotDir) -> Result<Option<Option<Journaled>>, Erro
         let user = metadata.uid();
         return Err(Error::Refused(format!(
             "the journal in {} is user {user}'s",
-            shown(directory.real_path())
+            printable_path(directory.real_path())
         )));
     }
     let reader = match Reader::new(file.try_clone().map_err(failed())?) {
@@ -297,10 +297,6 @@ fn journal_of(directory: &SnapshotDir) -> Result<Option<Option<Journaled>>, Erro
         Err(error) => return Err(error),
     };
     Journaled::read(reader, file).map(Some).map_err(failed())
-}
-
-fn shown(path: &Path) -> String {
-    printable(path.as_os_str().as_bytes()).into_owned()
 }
 
 /// Where the journal says that the bytes of an inode are.

@@ -6,7 +6,6 @@ use std::path::Path;
 use indicatif::BinaryBytes;
 
 use super::{Check, calls};
-use crate::agents::error::shown;
 use crate::agents::installed::ProgramCopy;
 use crate::agents::{PROGRAM, Surroundings};
 use crate::cli::Enforce;
@@ -18,7 +17,7 @@ use crate::commands::shell::is_switched_off;
 use crate::library::{Library, Place};
 use crate::observe::policy::ignore::Environment;
 use crate::snapshot::layout::room_in;
-use crate::snapshot::printable;
+use crate::snapshot::{printable, printable_path};
 use crate::trace::proc_status::ProcStatus;
 use crate::trace::question::is_recorded;
 use crate::trace::sys::{Tid, has_own_procfs};
@@ -60,7 +59,7 @@ fn shell() -> Check {
 /// What is wrong with the copy of this program that agents are given, if they are.
 fn copy() -> Option<Check> {
     let copy = ProgramCopy::of(&Surroundings::of_this_process().ok()?).filter(ProgramCopy::exists)?;
-    let path = shown(&copy.path(PROGRAM));
+    let path = printable_path(&copy.path(PROGRAM));
     let advice = "agent-snapshot init AGENT copies this program there";
     match copy.is_same(&beside_us(PROGRAM).ok()?) {
         Ok(true) => None,
@@ -192,7 +191,7 @@ fn privileges(no_new_privileges: Option<&str>, config: &Config) -> Option<Check>
 
 fn library() -> Check {
     let place = Place::of_this_user();
-    let shown = printable(place.root.as_os_str().as_encoded_bytes()).into_owned();
+    let shown = printable_path(&place.root);
     if let Err(error) = Library::find() {
         return Check::finding(
             "library",

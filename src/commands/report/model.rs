@@ -10,15 +10,14 @@ use serde::Serialize;
 
 use super::super::level::what_is_kept;
 use super::super::out::visible;
-use super::super::paths::{
-    Selection, file_name, must_be_quoted, number_of_paths, quote_into, quoted, shell_line,
-};
+use super::super::paths::{Selection, must_be_quoted, number_of_paths, quote_into, quoted, shell_line};
 use super::super::show::{
     AddressUse, Filter, ListedPath, PathGroup, PathGroups, PathTable, address_uses, contacted, cut, enforced,
     left_out, moment, refusals, refused_calls, repositories, size, status,
 };
 use super::diffs::{Diffs, PathDiff};
 use crate::cli::Show;
+use crate::fs::file_name;
 use crate::git::below;
 use crate::restore::interrupted;
 use crate::snapshot::{FileType, Header, Operations, RecordedProcess, Snapshot};

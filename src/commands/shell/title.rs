@@ -12,7 +12,7 @@ use std::path::Path;
 use super::invocation::{self, Invocation};
 use super::words;
 use crate::agents::SHELL;
-use crate::fs;
+use crate::fs::{self, file_name};
 use crate::snapshot::{Exec, RecordedProcess};
 
 /// The name of our shell.
@@ -164,11 +164,6 @@ fn unwrapped(line: &[u8]) -> Vec<u8> {
         .take(DEPTH)
         .last()
         .unwrap_or_default()
-}
-
-/// What follows the last slash.
-pub fn file_name(path: &[u8]) -> &[u8] {
-    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -8,10 +8,11 @@ use anstyle::Style;
 use indicatif::{BinaryBytes, HumanCount};
 
 use super::super::out::{Console, OutputError, style};
-use super::super::paths::{file_name, number_of_paths, quoted, shown};
+use super::super::paths::{number_of_paths, quoted, shown};
 use super::fold::{FoldedPart, FoldedRow, fold};
 use super::list::{ListedPath, PathGroup, ShownStatus};
 use super::processes::heading;
+use crate::fs::file_name;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::change::{Differences, has_same_content};
 use crate::snapshot::compare::{content_id, state};

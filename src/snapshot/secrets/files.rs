@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock};
 use gix::bstr::Finder;
 
 use super::content::ContentSign;
+use crate::fs::{file_name, parent_of};
 
 /// The files that hold secrets, as the end of their path or of a directory above them, by patterns as in gitignore(5).
 pub const TABLE: [&str; 74] = [
@@ -264,9 +265,9 @@ impl Secrets {
     fn named(&self, path: &[u8]) -> Option<Option<ContentSign>> {
         let SecretGlobs { globs, named, extensions, patterns, .. } = &*self.0;
         let mut sign = None;
-        let paths = std::iter::successors(Some(path), |path| crate::fs::parent_of(path));
+        let paths = std::iter::successors(Some(path), |path| parent_of(path));
         for (depth, above) in paths.enumerate() {
-            let name = above.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+            let name = file_name(above);
             let with_extension = extension_of(name).map_or(&[][..], |extension| extensions.get(extension));
             let first = name.first();
             let may_match = patterns.iter().filter(|(start, _)| start.is_none() || start.as_ref() == first);

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::words::is_secret_value;
+use crate::fs::file_name;
 
 /// Which part of an option's value is the secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,7 +118,7 @@ const NAMING: [&str; 14] = [
 ///
 /// The program may be any of the words, since others start it: `sudo`, `docker exec`, `ssh`.
 pub fn secrets<W: AsRef<[u8]>>(words: &[W]) -> Vec<(usize, Range<usize>)> {
-    let first = words.first().map(|word| name_of(word.as_ref())).unwrap_or_default();
+    let first = words.first().map(|word| file_name(word.as_ref())).unwrap_or_default();
     let mut found = Vec::new();
     if NAMING.iter().any(|naming| naming.as_bytes() == first) {
         return found;
@@ -129,7 +130,7 @@ pub fn secrets<W: AsRef<[u8]>>(words: &[W]) -> Vec<(usize, Range<usize>)> {
         {
             found.push((at + 2, 0..value.as_ref().len()));
         }
-        let name = name_of(word.as_ref());
+        let name = file_name(word.as_ref());
         // Shorter than the shortest, or longer than the longest.
         if !(2..=13).contains(&name.len()) {
             continue;
@@ -142,11 +143,6 @@ pub fn secrets<W: AsRef<[u8]>>(words: &[W]) -> Vec<(usize, Range<usize>)> {
         }
     }
     found
-}
-
-/// The last component of a word.
-fn name_of(word: &[u8]) -> &[u8] {
-    word.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
 fn of_program<W: AsRef<[u8]>>(row: &SecretOptions, words: &[W], first: usize) -> Vec<(usize, Range<usize>)> {
