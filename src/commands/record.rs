@@ -310,14 +310,14 @@ fn start<'m>(
     };
     let spawned = spawned.map_err(|error| error.to_string())?;
     let command = spawned.command;
-    let signals = sys::signal_descriptor().map_err(failed("signalfd"))?;
+    let signals = || sys::signal_descriptor().map_err(failed("signalfd"));
+    let (ours, theirs) = (signals()?, signals()?);
     let front = pidfd_open(getpid(), PidfdFlags::empty()).map_err(io::Error::from);
     let front = front.map_err(failed("pidfd_open"))?;
-    let handover = Handover { front, spawned, signals: signals.try_clone().map_err(failed("dup"))? };
+    let handover = Handover { front, spawned, signals: theirs };
     let (channel, held, setup, directory) =
         tracing::start(setup, directory, handover).map_err(failed("fork"))?;
     let Setup { options, inherited, .. } = setup;
-    let front =
-        Front::new(channel, held, command, signals, options.survivors, messages, inherited.descriptors);
+    let front = Front::new(channel, held, command, ours, options.survivors, messages, inherited.descriptors);
     Ok((front, directory))
 }

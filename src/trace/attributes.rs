@@ -4,10 +4,11 @@
 //! A limit is meant for the command: reaching it must not end the recording, and the tree with it.
 //! Neighbour: `launch.rs` restores them in the child.
 
+use nix::sys::signal::SigSet;
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit, umask};
 
-use super::sys::SignalMask;
+use super::sys::block_signals;
 
 /// The limits that could end or hinder us (getrlimit(2)). RLIMIT_CORE is not: nobody wants a core dump of
 /// ours.
@@ -31,7 +32,7 @@ const LIMITS: [Resource; 14] = [
 /// The attributes that this process was started with.
 #[derive(Clone, Copy)]
 pub struct ProcessAttributes {
-    mask: SignalMask,
+    mask: SigSet,
     /// In the order of [`LIMITS`]; none for a limit that was not raised.
     limits: [Option<Rlimit>; LIMITS.len()],
     umask: Mode,
@@ -43,7 +44,7 @@ impl ProcessAttributes {
     ///
     /// Only CAP_SYS_RESOURCE raises a hard limit.
     pub fn replace() -> ProcessAttributes {
-        let mask = SignalMask::block_all();
+        let mask = block_signals();
         let limits = LIMITS.map(|resource| {
             let before = getrlimit(resource);
             raise(resource, before).then_some(before)
@@ -61,7 +62,7 @@ impl ProcessAttributes {
                 let _ = setrlimit(resource, limit);
             }
         }
-        self.mask.restore();
+        let _ = self.mask.thread_set_mask();
     }
 }
 

@@ -42,6 +42,6 @@ pub use seccomp::{
     return_descriptor, send_with_pass, wake_on_one_cpu,
 };
 pub use signals::{
-    ReceivedSignal, SignalMask, default_disposition, ignore_stops_of_children, is_ignored, signal_descriptor,
-    take_signal,
+    block_signals, default_disposition, ignore_stops_of_children, is_ignored, signal_descriptor,
+    unblock_signal,
 };

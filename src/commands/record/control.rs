@@ -2,16 +2,17 @@
 //!
 //! Neighbours: `front.rs` at the other end of the channel, `process_tree.rs`, whose processes it ends.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+
+use nix::sys::signalfd::SignalFd;
 
 use super::bundle::RecordingEnd;
 use super::channel::{Channel, ToTracer};
 use super::descriptors::wait_readable;
 use super::process_tree::ProcessTree;
-use crate::trace::sys;
 
 /// Writes the first snapshot of a recording that goes on without the front.
 pub type WriteFirst = Box<dyn Fn(RecordingEnd) -> Result<(), String> + Send>;
@@ -21,7 +22,7 @@ pub struct ControlThread {
     tree: Arc<ProcessTree>,
     channel: Arc<Channel>,
     write_first: WriteFirst,
-    signals: OwnedFd,
+    signals: SignalFd,
     /// When `--timeout` expires; the front could not handle it while it is stopped.
     deadline: Option<Instant>,
     /// Whether the front is at the other end of the channel.
@@ -34,7 +35,7 @@ impl ControlThread {
         tree: Arc<ProcessTree>,
         channel: Arc<Channel>,
         write_first: WriteFirst,
-        signals: OwnedFd,
+        signals: SignalFd,
         timeout: Option<Duration>,
     ) -> ControlThread {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -84,8 +85,8 @@ impl ControlThread {
 
     /// Takes the signals that were sent to this process. As long as there is a front, they are for that.
     fn take_signals(&self) {
-        while let Some(received) = sys::take_signal(self.signals.as_fd()) {
-            if !self.connected && matches!(received.signal, libc::SIGTERM | libc::SIGINT) {
+        while let Ok(Some(received)) = self.signals.read_signal() {
+            if !self.connected && matches!(received.ssi_signo.cast_signed(), libc::SIGTERM | libc::SIGINT) {
                 self.tree.end();
             }
         }

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 // Not rustix's: they panic if the group or session is outside of the PID namespace, where its id is 0.
+use nix::sys::signalfd::SignalFd;
 use nix::unistd::{Pid, getpgid, getpgrp, getpid, getsid};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, Signal, kill_current_process_group, kill_process_group, setrlimit};
@@ -21,7 +22,7 @@ use super::witness::Witness;
 use crate::cli::Survivors;
 use crate::commands::exit::Exit;
 use crate::trace::proc_status::ProcStatus;
-use crate::trace::sys::{self, InheritedFd, SignalMask, Tid};
+use crate::trace::sys::{self, InheritedFd, Tid};
 
 /// How long after the end of the command the front says which processes it waits for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -68,7 +69,7 @@ pub struct Front<'m> {
     command: Tid,
     /// The tracing process and its pidfd, once it has said who it is.
     tracer: Option<(Tid, OwnedFd)>,
-    signals: OwnedFd,
+    signals: SignalFd,
     witness: Witness,
     survivors: Survivors,
     messages: &'m Messages,
@@ -94,7 +95,7 @@ impl<'m> Front<'m> {
         channel: Channel,
         held: HeldFiles,
         command: Tid,
-        signals: OwnedFd,
+        signals: SignalFd,
         survivors: Survivors,
         messages: &'m Messages,
         inherited: Vec<InheritedFd>,
@@ -184,12 +185,12 @@ impl<'m> Front<'m> {
     fn take_signals(&mut self) {
         let us = std::process::id();
         let tracer = self.tracer.as_ref().map(|(tracer, _)| tracer.0.unsigned_abs());
-        while let Some(received) = sys::take_signal(self.signals.as_fd()) {
-            let is_from_kernel = received.code > 0;
-            if !is_from_kernel && (received.sender == us || Some(received.sender) == tracer) {
+        while let Ok(Some(received)) = self.signals.read_signal() {
+            let is_from_kernel = received.ssi_code > 0;
+            if !is_from_kernel && (received.ssi_pid == us || Some(received.ssi_pid) == tracer) {
                 continue;
             }
-            let signal = received.signal;
+            let signal = received.ssi_signo.cast_signed();
             if signal == libc::SIGCONT {
                 self.continued = Some(Moment::now());
             }
@@ -255,8 +256,8 @@ impl<'m> Front<'m> {
         }
         self.stopping = None;
         sys::default_disposition(signal);
-        SignalMask::unblock(signal);
-        SignalMask::block_all();
+        sys::unblock_signal(signal);
+        sys::block_signals();
     }
 
     fn receive(&mut self, message: ToFront, descriptor: Option<OwnedFd>) -> Option<Ending> {
@@ -368,7 +369,7 @@ fn is_session_leader() -> bool {
 pub fn die_by(signal: i32) {
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     sys::default_disposition(signal);
-    SignalMask::unblock(signal);
+    sys::unblock_signal(signal);
     let _ = sys::kill(Tid(std::process::id().cast_signed()), signal);
 }
 

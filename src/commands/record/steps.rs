@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use nix::sys::signalfd::SignalFd;
+
 use super::bundle::{BundleWriter, MountPoints, RecordingEnd, step_header};
 use super::channel::{Channel, RecordingOutcome, ToFront};
 use super::control::ControlThread;
@@ -58,7 +60,7 @@ pub fn record(
     duplicates: Arc<Duplicates>,
     front: OwnedFd,
     launching: Launching,
-    signals: OwnedFd,
+    signals: SignalFd,
 ) -> Result<(), ToFront> {
     let command = launching.command;
     let library = setup.library.clone();

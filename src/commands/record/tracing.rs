@@ -13,6 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use nix::sys::signalfd::SignalFd;
 use rustix::process::{PidfdFlags, pidfd_open, setsid};
 use rustix::thread::set_name;
 
@@ -52,7 +53,7 @@ pub struct Handover {
     /// The command's process, a child of the front.
     pub spawned: Spawned,
     /// Where signals to this process are taken from.
-    pub signals: OwnedFd,
+    pub signals: SignalFd,
 }
 
 /// Forks this process twice, so that the tracing one is no descendant of the front, and in a session of its
@@ -112,7 +113,7 @@ fn record(
     duplicates: Duplicates,
     front: OwnedFd,
     spawned: Spawned,
-    signals: OwnedFd,
+    signals: SignalFd,
 ) -> Result<(), ToFront> {
     // Whatever the front is called.
     let _ = set_name(NAME);
@@ -299,7 +300,7 @@ fn prepare(
     bundle: &Arc<BundleWriter>,
     channel: &Arc<Channel>,
     front: OwnedFd,
-    signals: OwnedFd,
+    signals: SignalFd,
     command: Tid,
 ) -> std::io::Result<(Arc<Recorder>, Arc<ProcessTree>)> {
     let tree = Arc::new(ProcessTree::new(command, setup.options.survivors));

@@ -4,10 +4,11 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter};
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use nix::sys::signalfd::SignalFd;
 use ratatui::backend::{Backend as _, CrosstermBackend};
 use ratatui::crossterm::cursor::{Hide, Show};
 use ratatui::crossterm::execute;
@@ -18,7 +19,7 @@ use ratatui::layout::Rect;
 use ratatui::{Frame, Terminal, TerminalOptions, Viewport};
 use rustix::termios::tcgetwinsize;
 
-use crate::trace::sys::{self, SignalMask, Tid};
+use crate::trace::sys::{self, Tid};
 
 /// The size of a terminal that does not tell it.
 const SIZE: (u16, u16) = (80, 24);
@@ -31,7 +32,7 @@ type Backend = CrosstermBackend<Output>;
 pub struct Screen {
     terminal: Terminal<Backend>,
     modes: Arc<Modes>,
-    signals: OwnedFd,
+    signals: SignalFd,
 }
 
 /// What is drawn. That the terminal is gone is noticed where it is read; here the library would report it on standard
@@ -126,12 +127,10 @@ impl Screen {
 
     /// Takes one of the signals that came, and says what it is for, if that is anything.
     pub fn take_signal(&self) -> Option<Option<Request>> {
-        let received = sys::take_signal(self.signals.as_fd())?;
-        Some(match received.signal {
-            libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT
-                if !sys::is_ignored(received.signal) =>
-            {
-                Some(Request::End(received.signal))
+        let signal = self.signals.read_signal().ok()??.ssi_signo.cast_signed();
+        Some(match signal {
+            libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT if !sys::is_ignored(signal) => {
+                Some(Request::End(signal))
             }
             libc::SIGTSTP => Some(Request::Stop),
             libc::SIGCONT | libc::SIGWINCH => Some(Request::Redraw),
@@ -193,12 +192,12 @@ fn of_current_size(output: &File) -> io::Result<Terminal<Backend>> {
 fn take_effect(signal: i32) {
     sys::default_disposition(signal);
     let _ = sys::kill(Tid(std::process::id().cast_signed()), signal);
-    SignalMask::unblock(signal);
+    sys::unblock_signal(signal);
     block_signals();
 }
 
 /// Blocks all signals but those by which the kernel stops a process that changes the terminal's modes in the background.
 fn block_signals() {
-    SignalMask::block_all();
-    [libc::SIGTTOU, libc::SIGTTIN].into_iter().for_each(SignalMask::unblock);
+    sys::block_signals();
+    [libc::SIGTTOU, libc::SIGTTIN].into_iter().for_each(sys::unblock_signal);
 }

@@ -17,7 +17,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::address_space::mapped_ranges;
 use super::arch::{self, Registers};
 use super::process::{Tid, check, kill_thread};
-use super::signals::SignalMask;
+use super::signals::unblock_signal;
 use crate::trace::memory::{Fault, Memory, RemoteAddr};
 use crate::trace::wait_status::{End, Stop, WaitStatus};
 
@@ -391,7 +391,7 @@ impl Interrupter {
         fields.sa_flags = libc::SA_RESTART;
         // SAFETY: `action` is initialised; the handler makes system calls alone and keeps errno.
         check(unsafe { libc::sigaction(WAKE, action.as_ptr(), std::ptr::null_mut()) })?;
-        SignalMask::unblock(WAKE);
+        unblock_signal(WAKE);
         Ok(Interrupter { tracer: Tid(rustix::thread::gettid().as_raw_nonzero().get()) })
     }
 
