@@ -70,17 +70,7 @@ pub struct Resolved {
 impl Resolved {
     /// An object by its name, which no path led to.
     pub fn object(path: Vec<u8>, stat: FileStat) -> Resolved {
-        let (crossed, left) = (Vec::new(), Vec::new());
-        Resolved {
-            path,
-            stat: Some(stat),
-            crossed,
-            left,
-            must_be_directory: false,
-            leads_nowhere: false,
-            seen_at: None,
-            overlay: None,
-        }
+        Resolved { path, stat: Some(stat), ..Resolved::default() }
     }
 }
 
@@ -359,17 +349,7 @@ impl Resolver {
         if let Some(stat) = stat.as_ref().filter(|stat| is_directory(stat)) {
             self.learn(&name, stat);
         }
-        let (crossed, left) = (Vec::new(), Vec::new());
-        Some(Resolved {
-            path: name,
-            stat,
-            crossed,
-            left,
-            must_be_directory: false,
-            leads_nowhere: false,
-            seen_at,
-            overlay: None,
-        })
+        Some(Resolved { path: name, stat, seen_at, ..Resolved::default() })
     }
 
     /// The device of a directory of our own names, if it is known to be a real one.

@@ -24,7 +24,7 @@ use crate::snapshot::{
 const GROUP: usize = 256;
 
 /// A path that a command looked at.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Watch {
     /// The path.
     #[serde(with = "super::entry::bytes")]
@@ -111,14 +111,8 @@ impl PathSet {
             let live = live.found.get(path);
             let Some(record) = record else {
                 // What is made there says that it is a directory, which is there and as it was.
-                let watch = Watch {
-                    path: path.to_vec(),
-                    seen,
-                    changed: changed_directory,
-                    relinked: false,
-                    compare: Compare::Bytes,
-                    known: None,
-                };
+                let watch =
+                    Watch { path: path.to_vec(), seen, changed: changed_directory, ..Watch::default() };
                 found.insert(path.to_vec(), (watch, live.map_or(Sight::Hidden, |live| live.sight.clone())));
                 continue;
             };
@@ -144,15 +138,9 @@ impl PathSet {
         }
         for path in &kernel_files {
             let seen = Seen::CONTENT;
-            let watch = Watch {
-                path: path.clone(),
-                seen,
-                changed: false,
-                relinked: false,
-                compare: Compare::KernelFile,
-                known: None,
-            };
-            let at = LookAt { path, seen, compare: Compare::KernelFile, known: None };
+            let compare = Compare::KernelFile;
+            let watch = Watch { path: path.clone(), seen, compare, ..Watch::default() };
+            let at = LookAt { path, seen, compare, known: None };
             let looked = look_in(fs::parent_of(path).unwrap_or(b"/"), &[at]);
             found.insert(
                 path.clone(),

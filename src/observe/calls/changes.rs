@@ -37,7 +37,7 @@ use crate::trace::syscalls::{
 };
 
 /// What is kept of a call from its entry to its result.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Pending {
     pub parts: SmallVec<[Part; 2]>,
     /// The private mounts that it changes, and whether paths may lead elsewhere after that.
@@ -80,32 +80,12 @@ impl Pending {
         opens: bool,
         enforced: Option<OpenFlags>,
     ) -> Pending {
-        Pending { opens, enforced, ..Pending::without_paths(name, None, call) }
+        Pending { name, opens, enforced, call, ..Pending::default() }
     }
 
     /// Of a call of our own program, of whose paths nothing is recorded.
     pub fn of_own_call(name: &'static str, special: Option<Special>, call: CallId, own: OwnCall) -> Pending {
-        Pending { own: Some(Box::new(own)), ..Pending::without_paths(name, special, call) }
-    }
-
-    fn without_paths(name: &'static str, special: Option<Special>, call: CallId) -> Pending {
-        let (parts, private) = (SmallVec::new(), SmallVec::new());
-        let (exec, own, mount_point, bound) = (None, None, None, None);
-        let (opens, enforced, linked) = (false, None, None);
-        Pending {
-            parts,
-            private,
-            exec,
-            special,
-            name,
-            opens,
-            enforced,
-            linked,
-            own,
-            call,
-            mount_point,
-            bound,
-        }
+        Pending { special, name, own: Some(Box::new(own)), call, ..Pending::default() }
     }
 }
 
@@ -304,17 +284,19 @@ impl Recording {
         let footprint = if waits { Footprint::default() } else { footprint };
         let id = self.ledger.in_flight.begin(footprint, moves);
         self.resolver.pause(self.ledger.in_flight.moves());
-        let pending = Pending::without_paths(call.name, special, id);
         Decision::AwaitResult(Pending {
             parts,
             private,
             exec,
+            special,
+            name: call.name,
             opens,
             enforced,
             linked,
+            own: None,
+            call: id,
             mount_point,
             bound,
-            ..pending
         })
     }
 

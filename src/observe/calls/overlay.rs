@@ -86,16 +86,13 @@ impl Recording {
             .map(<[u8]>::to_vec)
             .collect();
         for directory in missing.into_iter().rev() {
-            let directory = Resolved { path: directory, stat: None, ..Resolved::default() };
+            let directory = Resolved { path: directory, ..Resolved::default() };
             let part = self.prepare_part(Effect::MakeDirectory, directory, on_loss);
             parts.push(Part { is_copied_up: true, ..part });
         }
         let stat = fs::lstat(&path).ok().flatten();
-        let Resolved { crossed, left, must_be_directory, leads_nowhere, .. } = place;
         let effect = in_upper(effect, stat.is_some());
-        let (seen_at, overlay) = (None, None);
-        let place =
-            Resolved { path, stat, crossed, left, must_be_directory, leads_nowhere, seen_at, overlay };
+        let place = Resolved { path, stat, seen_at: None, overlay: None, ..place };
         let part = self.prepare_part(effect, place, on_loss);
         parts.push(Part { is_copied_up: true, ..part });
     }

@@ -18,7 +18,7 @@ use crate::observe::resolve::is_below;
 use crate::trace::sys::Tid;
 
 /// A call in flight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct CallId(u64);
 
 /// The names that a call walks, and those that it makes, removes or replaces.
