@@ -69,12 +69,7 @@ pub fn run(
 
     let journal = Journal::beside(snapshot.path());
     let mut access = TemporaryAccess::new(&root, &journal);
-    let mut indices: Vec<usize> =
-        targets.iter().flat_map(|target| hard_links[0].names(*target)).copied().collect();
-    indices.extend(targets.iter().flat_map(|target| hard_links[1].names(*target)));
-    indices.extend(&targets);
-    indices.sort_unstable();
-    indices.dedup();
+    let indices = with_other_names(&targets, hard_links);
     let mut inspections = inspect(request, records, hard_links, &indices, &root, &mut access, progress);
     let known_conflicts = with_changed_later(request, records, &targets, &inspections);
     let contents = Contents::new(snapshot);
@@ -184,20 +179,9 @@ pub fn run(
             kept.promised = Some(one.content.clone());
         }
     }
-    let has_rescue = !kept.is_empty() || leaves_mark && interrupted.own.is_empty();
-    if has_rescue {
-        let mut header = rescue::header(snapshot.header(), journal.id(), request.command.to_vec());
-        // By that, both are known to be of one restore.
-        if let Some(interrupted) = interrupted.own.iter().find_map(|one| one.snapshot.as_ref()) {
-            header.started_at.clone_from(&interrupted.header().started_at);
-        }
-        rescue::write(&journal, &header, kept, &root, &mut access).map_err(|error| match error {
-            Error::Overtaken(_) => error,
-            error => Error::Rescue(Box::new(error)),
-        })?;
-    }
     let mut rescues: Vec<PathBuf> = interrupted.own.iter().map(|one| one.path.clone()).collect();
-    if has_rescue {
+    if !kept.is_empty() || leaves_mark && interrupted.own.is_empty() {
+        write_rescue(snapshot, request, &interrupted, &journal, kept, &root, &mut access)?;
         rescues.push(journal.directory().map_err(failed("find the rescue"))?.to_owned());
     }
     journal.keep();
@@ -220,25 +204,63 @@ pub fn run(
         return Err(Error::Stopped { cause: Box::new(cause), done, steps, rescues });
     }
     drop(access);
-    let ended = failed("end the rescue");
-    (|| {
-        if is_undone {
-            if !skipped.is_empty() {
-                rescue::keep_only(snapshot, &skipped)?;
-            }
-            rescue_directory::end(&snapshot.path().canonicalize()?)?;
-        }
-        // The oldest last: without it a later one would present half-written files as what was there.
-        journal.finish()?;
-        interrupted.own.iter().rev().try_for_each(|one| rescue_directory::end(&one.path))
-    })()
-    .map_err(ended)?;
+    let taken_back = is_undone.then_some((snapshot, &skipped));
+    end_rescues(taken_back, journal, &interrupted).map_err(failed("end the rescue"))?;
     outcome.rescues = rescues.iter().map(|path| rescue_directory::final_name(path)).collect();
     outcome.completed = !interrupted.own.is_empty();
     outcome.left.append(&mut done.left);
     outcome.shortfalls.append(&mut done.shortfalls);
     outcome.applied = true;
     Ok(outcome)
+}
+
+/// The targets, and the other names of their files on both sides.
+fn with_other_names(targets: &[usize], hard_links: [&HardLinks; 2]) -> Vec<usize> {
+    let others =
+        hard_links.into_iter().flat_map(|links| targets.iter().flat_map(|target| links.names(*target)));
+    let mut indices: Vec<usize> = others.chain(targets).copied().collect();
+    indices.sort_unstable();
+    indices.dedup();
+    indices
+}
+
+/// Writes what is going to be overwritten.
+fn write_rescue(
+    snapshot: &Snapshot,
+    request: &RestoreRequest,
+    interrupted: &InterruptedRestores,
+    journal: &Journal,
+    kept: BTreeMap<Vec<u8>, KeptPath>,
+    root: &Root,
+    access: &mut TemporaryAccess,
+) -> Result<(), Error> {
+    let mut header = rescue::header(snapshot.header(), journal.id(), request.command.to_vec());
+    // By that, both are known to be of one restore.
+    if let Some(interrupted) = interrupted.own.iter().find_map(|one| one.snapshot.as_ref()) {
+        header.started_at.clone_from(&interrupted.header().started_at);
+    }
+    rescue::write(journal, &header, kept, root, access).map_err(|error| match error {
+        Error::Overtaken(_) => error,
+        error => Error::Rescue(Box::new(error)),
+    })
+}
+
+/// Gives the rescues of a restore that is done their final names: also that of the one which it has `taken_back`, of which it
+/// has skipped some paths.
+fn end_rescues(
+    taken_back: Option<(&Snapshot, &BTreeSet<Vec<u8>>)>,
+    journal: Journal,
+    interrupted: &InterruptedRestores,
+) -> io::Result<()> {
+    if let Some((rescue, skipped)) = taken_back {
+        if !skipped.is_empty() {
+            rescue::keep_only(rescue, skipped)?;
+        }
+        rescue_directory::end(&rescue.path().canonicalize()?)?;
+    }
+    // The oldest last: without it a later one would present half-written files as what was there.
+    journal.finish()?;
+    interrupted.own.iter().rev().try_for_each(|one| rescue_directory::end(&one.path))
 }
 
 /// The conflicts of the request, and the targets that only a later change has brought back to a recorded state.
