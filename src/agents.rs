@@ -1,7 +1,7 @@
 //! The agents and tools whose commands can be recorded: what each of them needs for that, and how it runs a command.
 //!
-//! Prints nothing. All that is particular to an agent is in its row of [`AGENTS`], and, if its commands are rewritten by
-//! a hook, in `hook.rs`.
+//! Prints nothing. What is particular to an agent is in its row of [`AGENTS`]; in `hook.rs`, if a hook rewrites its commands; in
+//! `program.rs` and `server.rs`; and in `MARKS` of `commands/asked.rs`. CONTRIBUTING.md, "Add an agent", lists it.
 //!
 //! - [`slot`], with `json.rs`, `toml.rs` and `yaml.rs`: one setting in a text of which all else is kept.
 //! - `file.rs`: settings files, replaced whole or not at all.

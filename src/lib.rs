@@ -2,7 +2,7 @@
 //!
 //! `docs/internals.md` follows a system call, a content and a restore through the modules. It says what each
 //! thread may touch and in which order locks are taken, and explains the words. `CONTRIBUTING.md` has the
-//! checklists for a new system call and a new verb.
+//! checklists for a new system call, attribute, agent, architecture and verb.
 //!
 //! # Modules
 //!
@@ -25,7 +25,7 @@
 //! - [`agents`]: the coding agents and tools: what each needs to be recorded, and how it runs a command. Prints nothing.
 //! - [`archive`]: a snapshot as one tar, for others. Prints nothing.
 //! - [`cli`]: the command line, as plain options.
-//! - [`commands`]: one file per verb, and the only place that prints; `shell.rs` is the program agent-snapshot-bash.
+//! - [`commands`]: one file per verb, what they share, and the only place that prints; `shell.rs` is the program agent-snapshot-bash.
 //! - [`trace`]: follows a tree of threads. Knows system calls, registers and memory; no files, no snapshots.
 //! - [`observe`]: what a system call means for which path: the recorder, and its ledger of names and inodes.
 //! - [`git`]: what Git knows of a path, and the blobs that it has. Knows no tracing and no snapshots.
@@ -51,7 +51,7 @@
 //! | how a system call such as `statmount`, or a verb, is added | `CONTRIBUTING.md`, "Add a system call" and "Add a verb" |
 //! | where an exit status is decided, 3 for a bad snapshot say | [`commands::exit`] |
 //! | the tools that an agent has by the Model Context Protocol | `src/commands/mcp/tools.rs` |
-//! | what is particular to one coding agent | [`agents::AGENTS`], [`agents::hook`] |
+//! | what is particular to one coding agent | [`agents::AGENTS`]; `CONTRIBUTING.md`, "Add an agent" |
 //! | what a key of the manifest means | `docs/format.md`, [`snapshot::manifest`] |
 //! | what a column of the tables of `export --tables` is made of | `src/tables/columns.rs` |
 #![deny(unsafe_code)]

@@ -314,8 +314,10 @@ fn every_test_that_a_checklist_names_is_there() {
         .filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
     let code: String = sources.map(|path| fs::read_to_string(path).unwrap()).collect();
     let contributing = document("CONTRIBUTING.md");
-    let test = Regex::new(r"\*\(`(\w+)`").unwrap();
-    let names: Vec<&str> = test.captures_iter(&contributing).map(|found| found.extract::<1>().1[0]).collect();
+    let (group, test) = (Regex::new(r"\*\(([^)]*)\)\*").unwrap(), Regex::new(r"`(\w+)`").unwrap());
+    let groups = group.captures_iter(&contributing).map(|found| found.extract::<1>().1[0]);
+    let names: Vec<&str> =
+        groups.flat_map(|group| test.captures_iter(group).map(|found| found.extract::<1>().1[0])).collect();
     assert!(!names.is_empty(), "the checklists name tests");
     for name in names {
         assert!(code.contains(&format!("fn {name}(")), "there is no test {name}");

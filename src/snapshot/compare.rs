@@ -1,7 +1,7 @@
-//! Compares a live path with a record: what `verify` reports and `restore` decides by.
+//! Compares a live path with a record.
 //!
-//! Both sides are put into the same [`Fingerprint`], and equal fingerprints are the same state. Times
-//! don't count. Neighbours: `live.rs` has the state of a path now, `manifest.rs` the recorded one.
+//! For `verify`, both sides are put into the same [`Fingerprint`], and equal fingerprints are the same state: times
+//! don't count. `restore::inspect` compares single attributes. Neighbours: `live.rs` has the state of a path now, `manifest.rs` the recorded one.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;

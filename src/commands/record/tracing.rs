@@ -1,7 +1,7 @@
 //! The tracing process: launches the command, records its process tree and writes the snapshot.
 //!
 //! Its main thread waits for ptrace stops of its threads; the control thread handles the front and signals,
-//! another one answers the notifications of read-only calls, and one stores contents if there are many.
+//! others answer the notifications of read-only calls, and one stores contents if there are many.
 //! It is in a session of its own, so that what ends the front and its process group does not end the
 //! recording. It has neither a terminal nor standard streams: its messages go through the channel. Neighbour:
 //! `front.rs`, the other process.
