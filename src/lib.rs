@@ -20,6 +20,7 @@
 //!        commands → recall → restore, library → snapshot
 //!        commands → tables → snapshot
 //!                   agents, archive, git, observe, policy, recall, restore, snapshot, tables → fs
+//!                   commands, git, observe, snapshot, trace → sync
 //! ```
 //!
 //! - [`agents`]: the coding agents and tools: what each needs to be recorded, and how it runs a command. Prints nothing.
@@ -37,6 +38,7 @@
 //!   whoever enforces them. Prints nothing.
 //! - [`recall`]: whether a command would see what an earlier run saw, and what that left. Prints nothing, knows no tracing.
 //! - [`restore`]: puts recorded states back, and finds drift. Prints nothing.
+//! - [`sync`]: locks, also after a panic.
 //! - [`tables`]: many recordings as Parquet tables for query engines. Prints nothing.
 //!
 //! # Where to look
@@ -77,5 +79,6 @@ pub mod policy;
 pub mod recall;
 pub mod restore;
 pub mod snapshot;
+pub mod sync;
 pub mod tables;
 pub mod trace;

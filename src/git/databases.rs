@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use gix::hash::ObjectId;
 use gix::objs::{FindHeader as _, Kind};
@@ -16,6 +16,7 @@ use gix::odb::Store;
 use gix::odb::pack::Find as _;
 
 use super::error::Error;
+use crate::sync::lock;
 
 /// Object databases, each opened once when a blob of it is first needed. Can be shared between threads.
 #[derive(Default)]
@@ -59,7 +60,7 @@ impl ObjectDatabases {
     fn store(&self, root: &[u8], hash: gix::hash::Kind) -> Result<Arc<Store>, Error> {
         let path = PathBuf::from(OsStr::from_bytes(root));
         // A panic in another thread can only have left a map with one entry less.
-        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stores = lock(&self.stores);
         stores.entry(path).or_insert_with_key(|root| open(root, hash)).clone()
     }
 }

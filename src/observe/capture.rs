@@ -31,6 +31,7 @@ use crate::snapshot::digest::digest_file;
 use crate::snapshot::journal::{Frames, RecordingJournal};
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::{BlobOmitted, Digest, Error, live, sparse};
+use crate::sync::lock;
 
 /// Files up to this size are read while the tracee is stopped at the entry of its call.
 pub const SMALL: u64 = 64 << 10;
@@ -195,12 +196,8 @@ struct Progress {
 }
 
 impl Progress {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn wait_until(&self, ready: impl Fn(&Queue) -> bool) -> MutexGuard<'_, Queue> {
-        let mut queue = self.lock();
+        let mut queue = lock(&self.queue);
         while !queue.worker_gone && !ready(&queue) {
             queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
@@ -310,7 +307,7 @@ impl Capture {
     /// Notes that a call may destroy bytes that were handed in as they were read; says why they are not
     /// stored, if they are known not to be.
     pub fn note_destroyed(&mut self, ticket: Ticket) -> Option<BlobOmitted> {
-        let mut queue = self.progress.lock();
+        let mut queue = lock(&self.progress.queue);
         let omitted = queue.omitted.get(&ticket).copied();
         if omitted.is_none() && queue.done <= ticket.0 {
             queue.destroyed.insert(ticket);
@@ -490,7 +487,7 @@ impl Capture {
     /// Waits until a content that was handed in is on file, where it outlives this process.
     pub fn put_on_file(&mut self, ticket: Ticket) {
         {
-            let mut queue = self.progress.lock();
+            let mut queue = lock(&self.progress.queue);
             if queue.on_file > ticket.0 {
                 return;
             }
@@ -583,7 +580,7 @@ struct WorkerGone(Arc<Progress>);
 
 impl Drop for WorkerGone {
     fn drop(&mut self) {
-        self.0.lock().worker_gone = true;
+        lock(&self.0.queue).worker_gone = true;
         self.0.changed.notify_all();
     }
 }
@@ -595,7 +592,7 @@ type Start = (Sender<Box<Store>>, Sender<Batch>, JoinHandle<Option<Box<Store>>>)
 fn start(progress: &Arc<Progress>) -> io::Result<Start> {
     let (stores, store) = channel::<Box<Store>>();
     let (batches, queue) = channel();
-    progress.lock().worker_gone = false;
+    lock(&progress.queue).worker_gone = false;
     let progress = Arc::clone(progress);
     let thread = std::thread::Builder::new().name("capture".into()).spawn(move || {
         let _gone = WorkerGone(Arc::clone(&progress));
@@ -648,7 +645,7 @@ impl Store {
     fn put_on_file(&mut self, progress: &Progress) {
         let Some(journal) = &self.journal else { return };
         let is_wanted = {
-            let queue = progress.lock();
+            let queue = lock(&progress.queue);
             queue.on_file < queue.wanted_on_file
         };
         if !is_wanted && !journal.progress().1 {
@@ -661,7 +658,7 @@ impl Store {
                 Err(error) => self.failure = Some(error),
             }
         }
-        let mut queue = progress.lock();
+        let mut queue = lock(&progress.queue);
         queue.on_file = queue.done;
         drop(queue);
         progress.changed.notify_all();
@@ -691,7 +688,7 @@ impl Store {
     fn take_batch(&mut self, Batch { jobs, bytes, files, .. }: Batch, progress: &Progress) {
         let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
         self.take_all(jobs, progress);
-        let mut queue = progress.lock();
+        let mut queue = lock(&progress.queue);
         // The last batch was not waited for.
         queue.bytes = queue.bytes.saturating_sub(bytes);
         queue.files = queue.files.saturating_sub(files);
@@ -711,7 +708,7 @@ impl Store {
                 self.note(origin, &outcome);
             }
             if let Some(reason) = outcome.omitted {
-                let mut queue = progress.lock();
+                let mut queue = lock(&progress.queue);
                 if may_be_destroyed {
                     queue.omitted.insert(ticket, reason);
                 }

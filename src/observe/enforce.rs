@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use foldhash::fast::RandomState;
 
@@ -23,6 +23,7 @@ use crate::snapshot::secrets::{ContentSign, may_have_key, may_have_sign};
 use crate::snapshot::{
     Enforcement, EnforcementMode, NetworkAddress, NetworkUse, PROTECTED, RefusedSubject, RefusedUse, Snapshot,
 };
+use crate::sync::lock;
 
 /// The rules that are to be enforced.
 #[derive(Debug, Clone)]
@@ -54,7 +55,7 @@ struct Names {
 
 impl KnownNames {
     fn lock(&self) -> MutexGuard<'_, HashMap<Identity, Vec<FileName>, RandomState>> {
-        self.0.by_file.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.by_file)
     }
 
     fn note_change(&self) {

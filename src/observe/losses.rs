@@ -4,11 +4,12 @@
 //! The first few by their path, then how many more, at most once a second: with the next one, and at the
 //! end. What the manifest says of it is in `warnings.rs`.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::snapshot::{BlobOmitted, printable};
+use crate::sync::lock;
 
 /// How many are named.
 const NAMED: u32 = 3;
@@ -106,10 +107,6 @@ impl Losses {
             told.more -= tells;
         }
     }
-}
-
-fn lock(told: &Mutex<Told>) -> MutexGuard<'_, Told> {
-    told.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What to do about a refusal.

@@ -21,7 +21,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::unix::fs::MetadataExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
@@ -33,6 +33,7 @@ use self::table::{Device, Mount, MountId, MountTable};
 use super::ledger::ids::NameId;
 use super::resolve::{self, inside};
 use crate::snapshot::PrivateMount;
+use crate::sync::lock;
 use crate::trace::observer::Caller;
 use crate::trace::sys::Tid;
 
@@ -612,7 +613,7 @@ struct LastTable {
 /// Our table, which has just been opened: of the recordings of a session, the first one reads it.
 fn last_table(opened: &mut File) -> Arc<MountTable> {
     static LAST: Mutex<Option<LastTable>> = Mutex::new(None);
-    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut last = lock(&LAST);
     let namespace = namespace("self");
     let known = last.as_ref().filter(|last| last.namespace == namespace && !is_outdated(&last.changes));
     if let Some(known) = known {

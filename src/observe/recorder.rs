@@ -5,7 +5,7 @@
 //! `finish.rs` makes the manifest's records of it at the end.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex};
 
 use super::calls::changes::Pending;
 use super::calls::inherited::InheritedFile;
@@ -33,6 +33,7 @@ use super::warnings::Warnings;
 use crate::git::Repositories;
 use crate::snapshot::secrets::Secrets;
 use crate::snapshot::{Exec, Keep, Unrepeatable, WarningKind};
+use crate::sync::lock;
 use crate::trace::asks::Ask;
 use crate::trace::observer::{Caller, Decision, Errno, LateCalls, Observer, SyscallEntry, panic_text};
 use crate::trace::proc_status::ProcStatus;
@@ -152,13 +153,9 @@ impl Recorder {
         Recorder { path_changes, state, enforces, events }
     }
 
-    fn state(&self) -> MutexGuard<'_, Option<RecorderState>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Does `work`, or nothing after a panic of ours: the command continues undisturbed.
     pub(super) fn guarded<T>(&self, otherwise: T, work: impl FnOnce(&mut Recording) -> T) -> T {
-        let mut state = self.state();
+        let mut state = lock(&self.state);
         let Some(state) = state.as_mut().filter(|state| state.failure.is_none()) else { return otherwise };
         let recording = &mut state.recording;
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(recording))) {
@@ -304,7 +301,7 @@ impl Recorder {
 
     /// Ends the recording: the tree is gone.
     pub(super) fn take_state(&self) -> Result<Recording, String> {
-        match self.state().take() {
+        match lock(&self.state).take() {
             Some(RecorderState { failure: Some(failure), .. }) => Err(failure),
             Some(RecorderState { recording, .. }) => Ok(recording),
             None => Err("it has ended already".to_owned()),
@@ -442,7 +439,7 @@ impl Observer for Recorder {
     }
 
     fn failed(&self, bug: &str) {
-        if let Some(state) = self.state().as_mut() {
+        if let Some(state) = lock(&self.state).as_mut() {
             state.failure.get_or_insert_with(|| bug.to_owned());
         }
     }

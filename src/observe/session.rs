@@ -17,7 +17,7 @@ mod edits;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno as Error;
@@ -32,6 +32,7 @@ use super::mounts::{ServedDevices, ServedWatch};
 use super::processes::{ProcessTraits, Rights};
 use super::recorder::{Events, Recorder};
 use crate::snapshot::{Exec, SnapshotKind, WarningKind};
+use crate::sync::lock;
 use crate::trace::memory::{ARGV_LIMIT, Memory as _};
 use crate::trace::observer::{Caller, Decision, Errno, Observer, SyscallEntry};
 use crate::trace::sys::Tid;
@@ -249,18 +250,10 @@ impl Session {
         }
     }
 
-    fn members(&self) -> MutexGuard<'_, Members> {
-        self.members.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn edits(&self) -> MutexGuard<'_, Edits> {
-        self.edits.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Ends edits and jobs in time, and prepares steps, for as long as this process lives.
     pub fn keep_time(&self) {
         loop {
-            let edits = self.edits();
+            let edits = lock(&self.edits);
             let quiet = edits.current.as_ref().and_then(Edit::quiet_in);
             let jobs = self.has_empty_jobs.load(Ordering::SeqCst).then_some(POLL);
             let wait = quiet.into_iter().chain(jobs).min().unwrap_or(Duration::MAX);
@@ -270,7 +263,7 @@ impl Session {
                 let gone = running.group.is_none_or(|group| killpg(pid(group), None) == Err(Error::ESRCH));
                 gone || running.empty.is_some_and(|since| since.elapsed() >= JOB_PATIENCE)
             });
-            let mut edits = self.edits();
+            let mut edits = lock(&self.edits);
             if edits.current.as_ref().and_then(Edit::quiet_in) == Some(Duration::ZERO) {
                 self.cut(&mut edits, || {});
             }
@@ -282,12 +275,12 @@ impl Session {
     /// Ends what is left at the end of the session.
     pub fn close(&self) {
         self.end_jobs(|_| true);
-        self.edits().take_all().iter().for_each(|edit| edit.step.end(None));
+        lock(&self.edits).take_all().iter().for_each(|edit| edit.step.end(None));
     }
 
     /// Where a call of a process goes; a step is begun if it begins with this call.
     fn route(&self, caller: Caller, call: &SyscallEntry<'_>) -> Route {
-        let members = self.members();
+        let members = lock(&self.members);
         let place = members.processes.get(&caller.tgid).map(|member| member.place);
         let role = match place {
             Some(Place::Step(number)) => {
@@ -323,7 +316,7 @@ impl Session {
     fn route_job(&self, caller: Caller, call: &SyscallEntry<'_>, job: (Tid, Tid)) -> Route {
         // Two processes of a job may make their first calls at once.
         let _one = self.beginning.lock();
-        let mut members = self.members();
+        let mut members = lock(&self.members);
         let running = members.running.iter_mut().find(|(_, running)| running.group == Some(job.1));
         if let Some((number, running)) = running {
             let (number, step) = (*number, Arc::clone(&running.step));
@@ -364,7 +357,7 @@ impl Session {
             cwd: working_directory(process),
             shell: job.map(|(shell, _)| image(shell).argv),
         };
-        let begun = self.cut(&mut self.edits(), || {
+        let begun = self.cut(&mut lock(&self.edits), || {
             let step = self.steps.begin(beginning);
             match &step {
                 Some(step) => self.begin_with(process, step, job.map(|(_, group)| group), executes),
@@ -383,7 +376,7 @@ impl Session {
 
     /// Begins a step with a process of the program.
     fn begin_with(&self, process: Tid, step: &Arc<dyn Step>, group: Option<Tid>, executes: bool) {
-        let mut members = self.members();
+        let mut members = lock(&self.members);
         members.last += 1;
         let number = members.last;
         let step_of = Arc::clone(step);
@@ -416,14 +409,14 @@ impl Session {
     }
 
     fn set_place(&self, process: Tid, place: Place) {
-        if let Some(member) = self.members().processes.get_mut(&process) {
+        if let Some(member) = lock(&self.members).processes.get_mut(&process) {
             member.place = place;
         }
     }
 
     /// What processes of the session serve by now.
     fn served_by_tree(&self) -> ServedDevices {
-        let mut mounted = self.mounted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mounted = lock(&self.mounted);
         mounted.now().without(&self.served)
     }
 
@@ -444,7 +437,7 @@ impl Session {
         if !self.has_empty_jobs.load(Ordering::SeqCst) {
             return;
         }
-        let mut members = self.members();
+        let mut members = lock(&self.members);
         let over: Vec<_> = members.running.extract_if(|_, one| one.empty.is_some() && is_over(one)).collect();
         let is_left = members.running.values().any(|one| one.empty.is_some());
         self.has_empty_jobs.store(is_left, Ordering::SeqCst);
@@ -466,7 +459,7 @@ impl Session {
 
     /// Ends a command. What it has changed and the program has open is the program's again.
     fn end_command(&self, running: &Running) {
-        let mut edits = self.edits();
+        let mut edits = lock(&self.edits);
         let yielded = std::mem::take(&mut edits.yielded);
         if !yielded.is_empty() {
             let last = edits.current.take();
@@ -482,7 +475,7 @@ impl Session {
     /// Notes that a call of an edit has ended. If the edit was cut while the call was in flight, the next one begins again, with
     /// what the call has opened.
     fn edit_call_ended(&self, step: &Arc<dyn Step>) {
-        let mut edits = self.edits();
+        let mut edits = lock(&self.edits);
         let mut last = edits.call_ended(step);
         if !last.is_empty() {
             last.extend(edits.current.take());
@@ -526,7 +519,7 @@ impl Session {
         let is_of_program = |(process, member): (&Tid, &Member)| {
             matches!(member.place, Place::Program(_)).then_some((*process, member.traits))
         };
-        let of_program: Vec<_> = self.members().processes.iter().filter_map(is_of_program).collect();
+        let of_program: Vec<_> = lock(&self.members).processes.iter().filter_map(is_of_program).collect();
         let served = self.served_by_tree();
         let open = of_program.into_iter().map(|(process, traits)| {
             let files = inherited::files_of(process, false, &served).into_iter();
@@ -593,7 +586,7 @@ impl Session {
             };
         }
         self.end_jobs(|_| true);
-        let mut edits = self.edits();
+        let mut edits = lock(&self.edits);
         let Some(edit) = self.edit_of(caller.tgid, &mut edits) else { return self.without_recorder() };
         let step = Arc::clone(&edit.step);
         let Ok(targets) = self.targets_of(&edits, &step, caller, call) else { return Decision::Postpone };
@@ -619,7 +612,7 @@ impl Session {
         if call.decoded.asks_only() && call.decoded.special.is_none() {
             return Decision::Continue;
         }
-        let mut edits = self.edits();
+        let mut edits = lock(&self.edits);
         let Some(edit) = self.edit_of(caller.tgid, &mut edits) else { return self.without_recorder() };
         let step = Arc::clone(&edit.step);
         route(edit.enforce(caller, call), step, CallOf::Edit, Vec::new(), call)
@@ -639,11 +632,11 @@ impl Session {
     }
 
     fn traits_of(&self, process: Tid) -> ProcessTraits {
-        self.members().processes.get(&process).map(|member| member.traits).unwrap_or_default()
+        lock(&self.members).processes.get(&process).map(|member| member.traits).unwrap_or_default()
     }
 
     fn set_traits(&self, caller: Caller, set: impl FnOnce(&mut ProcessTraits)) {
-        if let Some(member) = self.members().processes.get_mut(&caller.tgid) {
+        if let Some(member) = lock(&self.members).processes.get_mut(&caller.tgid) {
             set(&mut member.traits);
         }
     }
@@ -653,11 +646,11 @@ impl Session {
         match of {
             CallOf::Edit => return self.edit_call_ended(step),
             // What the program has open may have another name now.
-            CallOf::CommandInEdit => return self.cut(&mut self.edits(), || {}),
+            CallOf::CommandInEdit => return self.cut(&mut lock(&self.edits), || {}),
             CallOf::Beginning if !succeeded => {}
             CallOf::Beginning | CallOf::Command => return,
         }
-        let mut members = self.members();
+        let mut members = lock(&self.members);
         let Members { processes, running, .. } = &mut *members;
         let Some(member) = processes.get_mut(&caller.tgid) else { return };
         let Place::Step(number) = member.place else { return };
@@ -665,10 +658,6 @@ impl Session {
         member.place = Place::Program(Role::Program);
         drop(members);
         step.discard();
-    }
-
-    fn in_flight(&self) -> MutexGuard<'_, HashMap<Tid, CallInFlight, foldhash::fast::RandomState>> {
-        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Keeps calls of other steps that have a target in common with this one waiting until it has ended.
@@ -680,7 +669,7 @@ impl Session {
         targets: Option<CallTargets>,
     ) {
         if let (Decision::AwaitResult(_), Some(targets)) = (decision, targets) {
-            self.in_flight().insert(caller.tid, CallInFlight { step, process: caller.tgid, targets });
+            lock(&self.in_flight).insert(caller.tid, CallInFlight { step, process: caller.tgid, targets });
         }
     }
 
@@ -697,11 +686,11 @@ impl Session {
             return route(decision, step, CallOf::Command, Vec::new(), call);
         }
         self.end_jobs(|_| true);
-        let Ok(targets) = self.targets_of(&self.edits(), &step, caller, call) else {
+        let Ok(targets) = self.targets_of(&lock(&self.edits), &step, caller, call) else {
             return Decision::Postpone;
         };
         let decision = step.recorder().on_entry(caller, call);
-        let yielded = self.let_others_yield(&decision, &self.edits(), &step, caller, call);
+        let yielded = self.let_others_yield(&decision, &lock(&self.edits), &step, caller, call);
         let is_in_edit = yielded.iter().any(|other| other.is_cut);
         let of = if is_in_edit { CallOf::CommandInEdit } else { CallOf::Command };
         let decision = route(decision, Arc::clone(&step), of, yielded, call);
@@ -726,7 +715,7 @@ impl Session {
             !Arc::ptr_eq(&other.step, step)
                 && targets.as_ref().is_some_and(|targets| targets.overlap(&other.targets))
         };
-        if !call.overdue && self.in_flight().values().any(is_in_the_way) {
+        if !call.overdue && lock(&self.in_flight).values().any(is_in_the_way) {
             return Err(InTheWay);
         }
         Ok(targets)
@@ -758,7 +747,7 @@ impl Session {
 
     /// The commands that run.
     fn running(&self) -> Vec<Arc<dyn Step>> {
-        self.members().running.values().map(|running| Arc::clone(&running.step)).collect()
+        lock(&self.members).running.values().map(|running| Arc::clone(&running.step)).collect()
     }
 
     /// The commands that run and these edits, but for one step.
@@ -775,7 +764,7 @@ impl Session {
 
     /// Tells the step of a process, or the edits that know it, of something.
     fn tell(&self, process: Tid, tell: impl Fn(&Recorder)) {
-        let members = self.members();
+        let members = lock(&self.members);
         let step = match members.processes.get(&process).map(|member| member.place) {
             Some(Place::Step(number)) => members.running.get(&number).map(|one| Arc::clone(&one.step)),
             _ => None,
@@ -784,14 +773,14 @@ impl Session {
         if let Some(step) = step {
             return tell(step.recorder());
         }
-        let edits = self.edits();
+        let edits = lock(&self.edits);
         edits.all().filter(|edit| edit.knows(process)).for_each(|edit| tell(edit.step.recorder()));
     }
 
     /// Tells every step, and an edit in any case.
     fn tell_all(&self, tell: impl Fn(&Recorder)) {
         self.running().iter().for_each(|step| tell(step.recorder()));
-        let mut edits = self.edits();
+        let mut edits = lock(&self.edits);
         self.edit_of(self.root, &mut edits);
         edits.all().for_each(|edit| tell(edit.step.recorder()));
     }
@@ -830,12 +819,12 @@ impl Observer for Session {
             }
         }
         if mounts {
-            for other in self.others(self.edits().all(), &step) {
+            for other in self.others(lock(&self.edits).all(), &step) {
                 other.recorder().mounts_changed(caller);
             }
         }
         self.call_ended(caller, &step, of, succeeded);
-        self.in_flight().remove(&caller.tid);
+        lock(&self.in_flight).remove(&caller.tid);
     }
 
     fn read_only_call_is_over(&self, caller: Caller) {
@@ -843,13 +832,13 @@ impl Observer for Session {
     }
 
     fn unreadable(&self, caller: Caller, name: &'static str) {
-        let place = self.members().processes.get(&caller.tgid).map(|member| member.place);
+        let place = lock(&self.members).processes.get(&caller.tgid).map(|member| member.place);
         match place {
             Some(Place::Step(_)) => self.tell(caller.tgid, |recorder| recorder.unreadable(caller, name)),
             Some(Place::Unrecorded) => {}
             // It may have been a change.
             Some(Place::Program(_)) | None => {
-                if let Some(edit) = self.edit_of(caller.tgid, &mut self.edits()) {
+                if let Some(edit) = self.edit_of(caller.tgid, &mut lock(&self.edits)) {
                     edit.step.recorder().unreadable(caller, name);
                 }
             }
@@ -863,7 +852,7 @@ impl Observer for Session {
     fn executed(&self, caller: Caller, routed: Option<Routed>) {
         let process = caller.tgid;
         // Its other threads have vanished.
-        self.in_flight().retain(|_, call| call.process != process);
+        lock(&self.in_flight).retain(|_, call| call.process != process);
         self.set_traits(caller, |traits| (traits.shares_memory, traits.has_io_uring) = (false, false));
         if let Some(Routed { step, pending, of, .. }) = routed {
             step.recorder().executed(caller, Some(pending));
@@ -872,7 +861,7 @@ impl Observer for Session {
                 return;
             }
         }
-        let place = match self.members().processes.get(&process).map(|member| member.place) {
+        let place = match lock(&self.members).processes.get(&process).map(|member| member.place) {
             Some(Place::Unrecorded) if process == self.root => Some(Place::Program(Role::Program)),
             place => place,
         };
@@ -892,7 +881,7 @@ impl Observer for Session {
     }
 
     fn started(&self, process: Tid, parent: Tid) {
-        let mut members = self.members();
+        let mut members = lock(&self.members);
         let Members { processes, running, .. } = &mut *members;
         let (place, traits) = match processes.get(&parent) {
             Some(Member { place: Place::Program(Role::Shell), traits }) => {
@@ -937,10 +926,10 @@ impl Observer for Session {
     }
 
     fn ended(&self, process: Tid, end: End) {
-        self.in_flight().retain(|_, call| call.process != process);
+        lock(&self.in_flight).retain(|_, call| call.process != process);
         self.tell(process, |recorder| recorder.ended(process, end));
-        self.edits().process_ended(process);
-        let mut members = self.members();
+        lock(&self.edits).process_ended(process);
+        let mut members = lock(&self.members);
         let mut over = None;
         if let Some(Member { place: Place::Step(number), .. }) = members.processes.remove(&process)
             && let Some(running) = members.running.get_mut(&number)
@@ -964,7 +953,7 @@ impl Observer for Session {
         drop(members);
         over.iter().for_each(|running| self.end_command(running));
         if !has_program {
-            self.cut(&mut self.edits(), || {});
+            self.cut(&mut lock(&self.edits), || {});
         }
         self.events.ended(None, process, end);
     }

@@ -15,7 +15,7 @@ use std::io::{self, BufReader, Cursor, Read, Seek as _, SeekFrom};
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt as _;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 use rustix::fs::{FallocateFlags, fallocate};
 use serde::de::DeserializeOwned;
@@ -26,6 +26,7 @@ use super::error::Error;
 use super::manifest::{BlobOmitted, FileRecord, Header, Manifest, RecordedProcess};
 use super::reader::json;
 use super::wire::write_manifest;
+use crate::sync::lock;
 
 /// The first bytes of every journal, up to its version.
 const MAGIC: &str = "agent-snapshot journal ";
@@ -362,12 +363,8 @@ impl RecordingJournal {
         let mut bytes = format!("{MAGIC}{VERSION}\n").into_bytes();
         seal(&mut frames.0, bytes.len() as u64);
         bytes.append(&mut frames.0);
-        journal.append(&mut journal.lock(), &bytes)?;
+        journal.append(&mut lock(&journal.state), &bytes)?;
         Ok(journal)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, WrittenState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Writes frames by one write(2), behind what is there.
@@ -375,7 +372,7 @@ impl RecordingJournal {
     /// # Errors
     /// They, or earlier ones, could not be written. Nothing is written after that: no frame is missing before another.
     pub fn write(&self, frames: &mut Frames) -> io::Result<()> {
-        self.write_locked(&mut self.lock(), frames)
+        self.write_locked(&mut lock(&self.state), frames)
     }
 
     fn write_locked(&self, state: &mut WrittenState, frames: &mut Frames) -> io::Result<()> {
@@ -416,19 +413,19 @@ impl RecordingJournal {
 
     /// Notes the name of the file that has the bytes of an inode.
     pub fn note_copy(&self, inode: u32, name: String) {
-        self.lock().copies.insert(inode, name);
+        lock(&self.state).copies.insert(inode, name);
     }
 
     /// Notes that bytes of an inode were not destroyed, and returns the name of a copy that is not needed.
     pub fn release(&self, inode: u32) -> Option<String> {
         self.holder.released(inode);
-        self.lock().copies.remove(&inode)
+        lock(&self.state).copies.remove(&inode)
     }
 
     /// Writes that the bytes of an inode are stored in rows that may not be written yet; `threatened` if
     /// nothing else may have them.
     pub fn stored(&self, inode: u32, key: Option<&str>, digest: String, size: u64, threatened: bool) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.stored += 1;
         let number = state.stored;
         if threatened {
@@ -447,7 +444,7 @@ impl RecordingJournal {
 
     /// How many contents were stored so far, and whether some of them are not complete on file.
     pub fn progress(&self) -> (u64, bool) {
-        let state = self.lock();
+        let state = lock(&self.state);
         (state.stored, !state.unfinished.is_empty())
     }
 
@@ -461,7 +458,7 @@ impl RecordingJournal {
     /// Writes that a row group is on file which completes the contents up to `stored`; the names of the
     /// copies that are not needed any more.
     pub fn group_written(&self, stored: u64, footer: &[u8]) -> Vec<String> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         let mut frames = Frames::default();
         frames.group(stored, footer);
         if self.write_locked(&mut state, &mut frames).is_err() {
@@ -905,7 +902,7 @@ mod tests {
         let state = Mutex::default();
         let journal =
             RecordingJournal { file: file.reopen().unwrap(), sync: false, holder: Box::new(()), state };
-        journal.append(&mut journal.lock(), format!("{MAGIC}{VERSION}\n").as_bytes()).unwrap();
+        journal.append(&mut lock(&journal.state), format!("{MAGIC}{VERSION}\n").as_bytes()).unwrap();
         let mut frames = Frames::default();
         frames.content(1, &frames_of(&inner));
         frames.held(2);

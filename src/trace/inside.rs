@@ -38,6 +38,7 @@ use super::observer::{Caller, LateCalls, Observer, gap};
 use super::sys::arch::{Registers, inside as code};
 use super::sys::{Stopped, Tid};
 use super::syscalls::{Access, DecodedSyscall, Effect, Special};
+use crate::sync::lock;
 
 /// A process is patched when it has made so many calls: stopping it and mapping the memory takes as long as some twenty
 /// notifications.
@@ -480,10 +481,6 @@ fn try_lock<T>(of: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     }
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

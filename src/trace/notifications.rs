@@ -10,7 +10,7 @@ use std::io;
 use std::num::NonZeroUsize;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -23,6 +23,7 @@ use super::shared::Shared;
 use super::steady::steady_memory;
 use super::sys::{self, AddressSpace, Interrupter, Notification, TraceeMemory};
 use super::syscalls::{self, Args, DecodedSyscall, Interpretation, Refusable};
+use crate::sync::lock;
 
 /// What becomes of a syscall whose notification is answered.
 enum Answer {
@@ -135,7 +136,7 @@ impl<'a, O: Observer> Server<'a, O> {
     fn await_turn(&mut self) -> Option<MutexGuard<'a, ()>> {
         let shared = self.shared;
         if self.postponed.is_empty() {
-            return Some(shared.receiving().lock().unwrap_or_else(PoisonError::into_inner));
+            return Some(lock(shared.receiving()));
         }
         if !self.serve_postponed() {
             return None;
@@ -269,7 +270,7 @@ impl<'a, O: Observer> Server<'a, O> {
                 // The command does not see the error: the thread stops first, and repeats the call.
                 self.shared.set_interruptible(tid, None);
                 self.shared.repeat(tid);
-                self.interrupter.lock().unwrap_or_else(PoisonError::into_inner).interrupt(tid);
+                lock(self.interrupter).interrupt(tid);
                 unanswered.answer = Answer::Fail(Errno(libc::ENOSYS));
                 return;
             }
@@ -282,7 +283,7 @@ impl<'a, O: Observer> Server<'a, O> {
         self.shared.set_interruptible(tid, may_wait.then_some((number, arguments)));
         if let Decision::AwaitResult(pending) = decision {
             let former = self.shared.await_result(tid, pending);
-            self.interrupter.lock().unwrap_or_else(PoisonError::into_inner).interrupt(tid);
+            lock(self.interrupter).interrupt(tid);
             // A thread that was killed meanwhile may have been reported already.
             let blocked = sys::is_notification_valid(self.listener.as_fd(), id);
             let lost = if blocked { None } else { self.shared.take_awaited(tid) };
@@ -292,7 +293,7 @@ impl<'a, O: Observer> Server<'a, O> {
             }
         } else if let Some(inside) = self.shared.inside() {
             if is_to_patch {
-                self.interrupter.lock().unwrap_or_else(PoisonError::into_inner).interrupt(tid);
+                lock(self.interrupter).interrupt(tid);
             }
             // It need not wait until the notes are read.
             drop(unanswered);

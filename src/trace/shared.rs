@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -14,6 +14,7 @@ use super::inside::Inside;
 use super::observer::Caller;
 use super::sys::{AddressSpace, Tid};
 use super::syscalls::Args;
+use crate::sync::lock;
 
 /// What the tracing thread and the notification threads share; `P` is what the observer keeps of a syscall.
 #[derive(Debug)]
@@ -69,21 +70,17 @@ impl<P> Shared<P> {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Tables<P>> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes that `tid` is a thread of `process`.
     pub(super) fn add(&self, tid: Tid, process: Tid) {
         if tid != process {
-            self.lock().process.insert(tid, process);
+            lock(&self.tables).process.insert(tid, process);
         }
     }
 
     /// Notes that `tid` is gone, or is the leader of its process now; returns what was kept of its awaited
     /// syscall.
     pub(super) fn remove(&self, tid: Tid) -> Option<P> {
-        let mut tables = self.lock();
+        let mut tables = lock(&self.tables);
         tables.process.remove(&tid);
         tables.interruptible.remove(&tid);
         tables.to_repeat.remove(&tid);
@@ -92,33 +89,33 @@ impl<P> Shared<P> {
 
     /// The thread and its process.
     pub(super) fn caller(&self, tid: Tid) -> Caller {
-        Caller { tid, tgid: self.lock().process.get(&tid).copied().unwrap_or(tid) }
+        Caller { tid, tgid: lock(&self.tables).process.get(&tid).copied().unwrap_or(tid) }
     }
 
     /// Notes that the result of the current read-only syscall of `tid` is awaited; returns what was kept of a
     /// former one whose end was not seen.
     pub(super) fn await_result(&self, tid: Tid, pending: P) -> Option<P> {
-        self.lock().awaited.insert(tid, pending)
+        lock(&self.tables).awaited.insert(tid, pending)
     }
 
     /// What was kept of the last read-only syscall of `tid`, if its result is awaited.
     pub(super) fn take_awaited(&self, tid: Tid) -> Option<P> {
-        self.lock().awaited.remove(&tid)
+        lock(&self.tables).awaited.remove(&tid)
     }
 
     /// Notes that `tid` is to repeat its current read-only syscall.
     pub(super) fn repeat(&self, tid: Tid) {
-        self.lock().to_repeat.insert(tid);
+        lock(&self.tables).to_repeat.insert(tid);
     }
 
     /// Whether `tid` is to repeat its read-only syscall; true once.
     pub(super) fn take_repeat(&self, tid: Tid) -> bool {
-        self.lock().to_repeat.remove(&tid)
+        lock(&self.tables).to_repeat.remove(&tid)
     }
 
     /// Notes what syscall of `tid` a signal may interrupt; none ends that.
     pub(super) fn set_interruptible(&self, tid: Tid, syscall: Option<(u64, Args)>) {
-        let mut tables = self.lock();
+        let mut tables = lock(&self.tables);
         match syscall {
             Some(syscall) => drop(tables.interruptible.insert(tid, syscall)),
             None if tables.interruptible.is_empty() => {}
@@ -128,12 +125,12 @@ impl<P> Shared<P> {
 
     /// Whether a signal may interrupt this syscall of `tid`.
     pub(super) fn is_interruptible(&self, tid: Tid, syscall: &(u64, Args)) -> bool {
-        self.lock().interruptible.get(&tid) == Some(syscall)
+        lock(&self.tables).interruptible.get(&tid) == Some(syscall)
     }
 
     /// Notes whether several threads can write the memory of a process.
     pub(super) fn set_several_writers(&self, process: Tid, are_several: bool) {
-        let mut tables = self.lock();
+        let mut tables = lock(&self.tables);
         if are_several {
             tables.with_several_writers.insert(process);
         } else {
@@ -143,7 +140,7 @@ impl<P> Shared<P> {
 
     /// Notes that a process has the memory of its creator, which waits until it executes or ends.
     pub(super) fn lend_memory(&self, creator: Tid, process: Tid) {
-        let mut tables = self.lock();
+        let mut tables = lock(&self.tables);
         if let Some(space) = tables.address_spaces.get(&creator).cloned() {
             tables.address_spaces.insert(process, space);
         }
@@ -158,7 +155,7 @@ impl<P> Shared<P> {
     ) -> Option<Arc<AddressSpace>> {
         /// Each has two descriptors.
         const MOST: usize = 128;
-        let tables = self.lock();
+        let tables = lock(&self.tables);
         if tables.with_several_writers.contains(&process) {
             return None;
         }
@@ -167,7 +164,7 @@ impl<P> Shared<P> {
         }
         drop(tables);
         let space = Arc::new(AddressSpace::of(process).ok()?);
-        let mut tables = self.lock();
+        let mut tables = lock(&self.tables);
         if tables.address_spaces.len() >= MOST {
             tables.address_spaces.clear();
         }
@@ -177,13 +174,13 @@ impl<P> Shared<P> {
         if is_alive() {
             return Some(space);
         }
-        self.lock().address_spaces.remove(&process);
+        lock(&self.tables).address_spaces.remove(&process);
         None
     }
 
     /// Notes that a process has ended, or has executed a program, and has memory of its own.
     pub(super) fn forget_memory(&self, process: Tid) {
-        let mut tables = self.lock();
+        let mut tables = lock(&self.tables);
         tables.with_several_writers.remove(&process);
         tables.address_spaces.remove(&process);
     }

@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufWriter};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::channel::{PolicyOutcome, RecordingOutcome};
@@ -34,6 +34,7 @@ use crate::snapshot::wire::write_manifest;
 use crate::snapshot::{
     Error, FileRecord, FileType, Header, Recallable, Snapshot, SnapshotKind, State, WarningKind,
 };
+use crate::sync::lock;
 use crate::trace::wait_status::End;
 
 /// How the process tree ended, or for a first snapshot, the command.
@@ -76,10 +77,6 @@ pub struct BundleWriter {
 pub struct MountPoints(Mutex<HashSet<Vec<u8>>>);
 
 impl MountPoints {
-    fn lock(&self) -> MutexGuard<'_, HashSet<Vec<u8>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// A record, as if a mount point of an earlier step had never been there that this one has removed.
     fn forgotten(&self, mut file: FileRecord) -> FileRecord {
         let is_empty = |state: &State| match state {
@@ -89,7 +86,7 @@ impl MountPoints {
         if matches!(PathEffect::of(&file), PathEffect::Deleted | PathEffect::Changed)
             && is_empty(&file.before)
             // Lock files of Git that a step has left are not in its records.
-            && (file.is_git_state && file.path.ends_with(b".lock") || self.lock().contains(&file.path))
+            && (file.is_git_state && file.path.ends_with(b".lock") || lock(&self.0).contains(&file.path))
         {
             file.before = State::Absent { tombstone: false };
         }
@@ -176,7 +173,7 @@ impl BundleWriter {
     /// # Errors
     /// Why there is no first snapshot; the recording goes on all the same.
     pub fn write_first(&self, recorder: &Recorder, ending: RecordingEnd) -> Result<(), String> {
-        if self.first().is_some() {
+        if lock(&self.first).is_some() {
             return Ok(());
         }
         let file = || self.directory.unnamed_file().map_err(|error| self.failed("write", &error));
@@ -184,7 +181,7 @@ impl BundleWriter {
         recorder.finish_first(blobs, |recorded| {
             let committed =
                 self.commit(recorded, self.header.clone(), manifest, Commit::First, None, ending)?;
-            *self.first() = Some(committed.directory);
+            *lock(&self.first) = Some(committed.directory);
             Ok(())
         })
     }
@@ -203,7 +200,7 @@ impl BundleWriter {
         }
         let Committed { directory, header, counts, not_listed, concerns_rules } =
             recorder.finish(|recorded| {
-                let first = self.first().take();
+                let first = lock(&self.first).take();
                 let commit = if first.is_some() { Commit::Last } else { Commit::Only };
                 self.commit(recorded, self.header.clone(), manifest, commit, first, ending)
             })?;
@@ -323,10 +320,10 @@ impl BundleWriter {
             let effect = PathEffect::of(file);
             match (&self.mount_points, effect) {
                 (Some(mount_points), PathEffect::MountPoint) => {
-                    mount_points.lock().insert(file.path.clone());
+                    lock(&mount_points.0).insert(file.path.clone());
                 }
                 (Some(mount_points), PathEffect::Created | PathEffect::Changed) => {
-                    mount_points.lock().remove(&file.path);
+                    lock(&mount_points.0).remove(&file.path);
                 }
                 _ => {}
             }
@@ -358,10 +355,6 @@ impl BundleWriter {
             directory.unlock();
         }
         Ok(Committed { directory, header, counts, not_listed, concerns_rules })
-    }
-
-    fn first(&self) -> MutexGuard<'_, Option<SnapshotDir>> {
-        self.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn failed(&self, what: &str, error: &io::Error) -> String {

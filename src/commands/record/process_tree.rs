@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, pidfd_send_signal};
@@ -17,6 +17,7 @@ use crate::cli::Survivors;
 use crate::commands::exit::Exit;
 use crate::commands::paths::counted;
 use crate::observe::{Events, Recorder};
+use crate::sync::lock;
 use crate::trace::sys::{self, Tid};
 use crate::trace::wait_status::End;
 
@@ -69,14 +70,9 @@ impl ProcessTree {
         }
     }
 
-    /// Locks the state.
-    pub fn lock(&self) -> MutexGuard<'_, ProcessTreeState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Says how many processes outlived the command and were ended.
     pub fn survivors_ended(&self) -> Option<String> {
-        let count = self.lock().ended_survivors;
+        let count = lock(&self.state).ended_survivors;
         (count > 0).then(|| {
             format!(
                 "{} outlived the command and {} ended",
@@ -89,7 +85,7 @@ impl ProcessTree {
     /// Kills the command, since the front was killed, which stands for it. What is left of the process tree is ended,
     /// or recorded on with [`Survivors::Background`].
     pub fn front_died(self: &Arc<Self>) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.killed = true;
         self.changed.notify_all();
         if state.root_end.is_none() {
@@ -104,14 +100,14 @@ impl ProcessTree {
 
     /// Notes that the front has reaped the command.
     pub fn command_reaped(&self) {
-        self.lock().reaped = true;
+        lock(&self.state).reaped = true;
         self.changed.notify_all();
     }
 
     /// Waits until the front has reaped a command that SIGKILL ended, or is gone: one signal to their group ends
     /// both, in any order.
     pub fn wait_for_front(&self) {
-        let state = self.lock();
+        let state = lock(&self.state);
         let killed = matches!(state.root_end, Some(End::Killed { signal: libc::SIGKILL, .. }));
         if killed && !self.detached.load(Ordering::SeqCst) {
             let waits = |state: &mut ProcessTreeState| !state.killed && !state.reaped;
@@ -132,7 +128,7 @@ impl ProcessTree {
 
     /// How the command ended, for a snapshot of what it and others have changed up to now.
     pub fn ending(&self) -> RecordingEnd {
-        let state = self.lock();
+        let state = lock(&self.state);
         RecordingEnd {
             end: state.root_end.unwrap_or(End::Exited(Exit::Failure.status())),
             timed_out: self.timed_out.load(Ordering::SeqCst),
@@ -150,7 +146,7 @@ impl ProcessTree {
 
     /// Sends SIGTERM to every process, and SIGKILL to those that are left after the grace period.
     pub fn end(self: &Arc<Self>) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if std::mem::replace(&mut state.ending, true) {
             return;
         }
@@ -162,7 +158,7 @@ impl ProcessTree {
         drop(state);
         let tree = Arc::clone(self);
         let spawned = std::thread::Builder::new().name("end".into()).spawn(move || {
-            let mut state = tree.lock();
+            let mut state = lock(&tree.state);
             let deadline = Instant::now() + GRACE;
             while !state.living.is_empty() {
                 let left = deadline.saturating_duration_since(Instant::now());
@@ -180,7 +176,7 @@ impl ProcessTree {
             }
         });
         if spawned.is_err() {
-            for process in &self.lock().living {
+            for process in &lock(&self.state).living {
                 let _ = sys::kill(*process, libc::SIGKILL);
             }
         }
@@ -217,7 +213,7 @@ impl TreeEvents {
 
 impl Events for TreeEvents {
     fn started(&self, process: Tid) {
-        let mut state = self.tree.lock();
+        let mut state = lock(&self.tree.state);
         state.living.insert(process);
         let is_cut_short =
             || self.tree.timed_out.load(Ordering::Relaxed) || self.tree.at_refusal.load(Ordering::Relaxed);
@@ -227,7 +223,7 @@ impl Events for TreeEvents {
     }
 
     fn ended(&self, recorder: Option<&Recorder>, process: Tid, end: End) {
-        let mut state = self.tree.lock();
+        let mut state = lock(&self.tree.state);
         state.living.remove(&process);
         self.tree.changed.notify_all();
         if process != self.tree.root {

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use nix::sys::signalfd::SignalFd;
 
@@ -38,6 +38,7 @@ use crate::snapshot::change::PathEffect;
 use crate::snapshot::layout::SnapshotDir;
 use crate::snapshot::recover::{self, Recovery};
 use crate::snapshot::{FileRecord, Header, RecordedProcess, SnapshotKind, printable};
+use crate::sync;
 use crate::trace::launch::Launching;
 use crate::trace::observer::Observer as _;
 use crate::trace::sys::{self, Tid};
@@ -100,8 +101,7 @@ pub fn record(
         return Ok(());
     }
     tree.wait_for_front();
-    let Counts { mut messages, commands, edits, refused } =
-        std::mem::take(&mut *state.counts.lock().unwrap_or_else(PoisonError::into_inner));
+    let Counts { mut messages, commands, edits, refused } = std::mem::take(&mut *sync::lock(&state.counts));
     let log = setup.options.session.as_deref().map(|name| {
         format!("agent-snapshot log --session {}", crate::commands::paths::shell_word(name.as_bytes()))
     });
@@ -165,7 +165,7 @@ struct Counts {
 
 impl SessionState {
     fn say(&self, message: &str) {
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = sync::lock(&self.counts);
         if counts.messages.len() < MESSAGES {
             counts.messages.push(message.to_owned());
         }
@@ -173,7 +173,7 @@ impl SessionState {
 
     fn begin(self: &Arc<Self>, beginning: Beginning) -> io::Result<Arc<dyn Step>> {
         let Some(library) = &self.setup.library else { return Err(io::ErrorKind::NotFound.into()) };
-        let next = std::mem::replace(&mut *self.next(), Next::None);
+        let next = std::mem::replace(&mut *sync::lock(&self.next), Next::None);
         let (id, directory) = match next {
             Next::Made(id, directory) => (id, directory),
             Next::None | Next::Never => new_directory(library)?,
@@ -216,20 +216,16 @@ impl SessionState {
     }
 
     fn prepare(&self) {
-        let mut next = self.next();
+        let mut next = sync::lock(&self.next);
         if let (Next::None, Some(library)) = (&*next, &self.setup.library) {
             // Why not, the next step tells.
             *next = new_directory(library).map_or(Next::None, |(id, directory)| Next::Made(id, directory));
         }
     }
 
-    fn next(&self) -> MutexGuard<'_, Next> {
-        self.next.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Removes the directory that no step has used.
     fn drop_unused(&self) {
-        if let Next::Made(_, directory) = std::mem::replace(&mut *self.next(), Next::Never) {
+        if let Next::Made(_, directory) = std::mem::replace(&mut *sync::lock(&self.next), Next::Never) {
             directory.made().clone().remove();
         }
     }
@@ -311,7 +307,7 @@ impl Step for SessionStep {
         let written = self.bundle.write_step(&self.recorder, self.shell.as_deref(), ending);
         match written {
             Ok(Some(refused)) => {
-                let mut counts = self.state.counts.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut counts = sync::lock(&self.state.counts);
                 counts.refused = counts.refused.saturating_add(refused);
                 match self.kind {
                     SnapshotKind::Edit => counts.edits += 1,

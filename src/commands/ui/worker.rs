@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::mem::discriminant;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::{io, thread};
 
 use anyhow::bail;
@@ -29,6 +29,7 @@ use crate::library::undone::UndoneRecordings;
 use crate::library::{Entry, Library};
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::{FileRecord, Snapshot};
+use crate::sync::lock;
 
 /// How many recordings are searched before other tasks have their turn.
 const PART: usize = 32;
@@ -51,13 +52,9 @@ struct Queue {
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Effect>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds a task in place of the one of its kind.
     fn push(&self, task: Effect) {
-        let mut tasks = self.lock();
+        let mut tasks = lock(&self.tasks);
         tasks.retain(|other| discriminant(other) != discriminant(&task));
         tasks.push_back(task);
         self.added.notify_one();
@@ -65,14 +62,14 @@ impl Queue {
 
     /// Adds the rest of a task, unless there is another one of its kind.
     fn push_rest(&self, task: Effect) {
-        let mut tasks = self.lock();
+        let mut tasks = lock(&self.tasks);
         if !has(&tasks, &task) {
             tasks.push_back(task);
         }
     }
 
     fn pop(&self) -> Effect {
-        let mut tasks = self.lock();
+        let mut tasks = lock(&self.tasks);
         loop {
             if let Some(task) = tasks.pop_front() {
                 return task;
@@ -191,7 +188,8 @@ impl Reader {
             Effect::Reload => Some(Answer::Log(self.rows().map_err(told))),
             Effect::Show(key) => {
                 let task = Effect::Show(key.clone());
-                let detail = self.detail(&key, &|| has(&queue.lock(), &task)).map_err(told).transpose()?;
+                let detail =
+                    self.detail(&key, &|| has(&lock(&queue.tasks), &task)).map_err(told).transpose()?;
                 Some(Answer::Detail(key, detail))
             }
             Effect::Search(search) => Some(self.search(search, queue)),
@@ -286,7 +284,7 @@ mod tests {
         // The rest of a search that was given up.
         queue.push_rest(search("old"));
         assert_eq!([queue.pop(), queue.pop(), queue.pop()], [undo, show(999), search("new")]);
-        assert!(queue.lock().is_empty());
+        assert!(lock(&queue.tasks).is_empty());
         queue.push_rest(search("rest"));
         assert_eq!(queue.pop(), search("rest"));
     }
