@@ -11,15 +11,12 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-use rustix::fs::{CWD, RenameFlags};
-use rustix::io::Errno;
 
 /// The list that a first run writes.
 pub const DEFAULT_LIST: [&str; 10] = [
@@ -523,44 +520,14 @@ fn create_list(file: &Path) -> io::Result<()> {
         ));
     }
     fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    let (temporary, new) = create_beside(directory)?;
-    let written = write_default(new).and_then(|()| rename_new(&temporary, file));
-    if written.is_err() {
-        // Nothing to say if this fails as well: the first error is the reason.
-        let _ = fs::remove_file(&temporary);
-    }
-    written
-}
-
-/// Creates a file of a name that nobody has, another first run at this moment included.
-fn create_beside(directory: &Path) -> io::Result<(PathBuf, File)> {
-    let mut last = io::ErrorKind::AlreadyExists.into();
-    for attempt in 0..64 {
-        let path = directory.join(format!(".ignore.json.{}.{attempt}", std::process::id()));
-        match OpenOptions::new().write(true).create_new(true).open(&path) {
-            Ok(file) => return Ok((path, file)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = error,
-            Err(error) => return Err(error),
-        }
-    }
-    Err(last)
-}
-
-fn write_default(mut file: File) -> io::Result<()> {
     let mut text = serde_json::to_string_pretty(&DEFAULT_LIST)?;
     text.push('\n');
-    file.write_all(text.as_bytes())
-}
-
-fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
-    match rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
-        // A filesystem without this flag: link(2) refuses to replace, too.
-        Err(Errno::INVAL | Errno::NOSYS) => {
-            fs::hard_link(from, to)?;
-            fs::remove_file(from)
-        }
-        other => Ok(other?),
-    }
+    // Of a name that nobody has, another first run at this moment included; removed if it gets no other.
+    let mut new =
+        tempfile::Builder::new().prefix(".ignore.json.").make_in(directory, |path| File::create_new(path))?;
+    new.as_file_mut().write_all(text.as_bytes())?;
+    new.persist_noclobber(file)?;
+    Ok(())
 }
 
 fn components(path: &[u8]) -> impl Iterator<Item = &[u8]> {

@@ -1,6 +1,7 @@
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 
+use rustix::fs::CWD;
 use tempfile::TempDir;
 
 use super::*;
