@@ -201,6 +201,22 @@ pub fn child_of(directory: &[u8], name: &[u8]) -> Vec<u8> {
     [directory, separator, name].concat()
 }
 
+/// The absolute path of these components; `/` without any.
+pub fn joined<C: AsRef<[u8]>>(components: impl IntoIterator<Item = C>) -> Vec<u8> {
+    let mut path = Vec::new();
+    for component in components {
+        path.push(b'/');
+        path.extend_from_slice(component.as_ref());
+    }
+    if path.is_empty() { b"/".to_vec() } else { path }
+}
+
+/// Whether a name or path matches a pattern, in which one `*` stands for any characters.
+pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    let Some(star) = pattern.iter().position(|byte| *byte == b'*') else { return pattern == name };
+    name.strip_prefix(&pattern[..star]).is_some_and(|rest| rest.ends_with(&pattern[star + 1..]))
+}
+
 /// What stat(2) says of a file.
 pub type FileStat = rustix::fs::Stat;
 

@@ -558,7 +558,7 @@ impl View {
     fn of(thread: Tid, ours: Option<NamespaceId>) -> View {
         let namespace = namespace(&thread.to_string()).or(ours).unwrap_or_default();
         let root = resolve::read_magic_link(format!("/proc/{thread}/root").as_bytes()).unwrap_or_default();
-        View { namespace, root: table::trim_root(&root).to_vec() }
+        View { namespace, root: resolve::trim_root(&root).to_vec() }
     }
 
     /// Its number.

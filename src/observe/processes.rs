@@ -277,7 +277,8 @@ fn index(id: ProcessId) -> usize {
     id.0 as usize - 1
 }
 
-fn working_directory(pid: Tid) -> Vec<u8> {
+/// Where the relative paths of a process start; empty if that can't be told.
+pub fn working_directory(pid: Tid) -> Vec<u8> {
     rustix::fs::readlink(format!("/proc/{pid}/cwd"), Vec::new())
         .map(|path| path.into_bytes())
         .unwrap_or_default()

@@ -854,7 +854,7 @@ fn last_is_dots(path: &[u8]) -> bool {
 }
 
 /// `/` as the empty prefix that components are added to.
-fn trim_root(path: &[u8]) -> &[u8] {
+pub fn trim_root(path: &[u8]) -> &[u8] {
     if path == b"/" { b"" } else { path }
 }
 

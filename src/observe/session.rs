@@ -29,7 +29,7 @@ use super::calls::changes::Pending;
 use super::calls::inherited::{self, InheritedFile};
 use super::calls::own_program::{CallTargets, Yielded};
 use super::mounts::{ServedDevices, ServedWatch};
-use super::processes::{ProcessTraits, Rights};
+use super::processes::{ProcessTraits, Rights, working_directory};
 use super::recorder::{Events, Recorder};
 use crate::snapshot::{Exec, SnapshotKind, WarningKind};
 use crate::sync::lock;
@@ -1018,10 +1018,6 @@ fn pid(process: Tid) -> Pid {
 
 fn read_link(link: &str) -> Vec<u8> {
     rustix::fs::readlink(link, Vec::new()).map(|text| text.into_bytes()).unwrap_or_default()
-}
-
-fn working_directory(process: Tid) -> Vec<u8> {
-    read_link(&format!("/proc/{process}/cwd"))
 }
 
 /// What a process executes.

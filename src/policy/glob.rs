@@ -2,7 +2,7 @@
 //!
 //! Neighbour: `rules.rs` makes them of the words of the user.
 
-use crate::fs::parent_of;
+use crate::fs::{joined, parent_of};
 use crate::git::below;
 
 /// A pattern of absolute paths; what is beneath a directory that it matches, matches, too, unless it ends with `/.`.
@@ -118,15 +118,6 @@ pub fn name_matches(glob: &[u8], name: &[u8]) -> bool {
 fn wildmatch(glob: &[u8], path: &[u8]) -> bool {
     use gix::glob::wildmatch::Mode;
     gix::glob::wildmatch(glob.into(), path.into(), Mode::NO_MATCH_SLASH_LITERAL)
-}
-
-fn joined<C: AsRef<[u8]>>(components: &[C]) -> Vec<u8> {
-    let mut path = Vec::new();
-    for component in components {
-        path.push(b'/');
-        path.extend_from_slice(component.as_ref());
-    }
-    if path.is_empty() { b"/".to_vec() } else { path }
 }
 
 /// `path` as a pattern that matches nothing else.

@@ -75,13 +75,7 @@ pub struct Refusals {
 }
 
 fn is_among<'p>(path: &[u8], mut patterns: impl Iterator<Item = &'p str>) -> bool {
-    patterns.any(|pattern| match pattern.split_once('*') {
-        Some((start, end)) => {
-            let rest = path.strip_prefix(start.as_bytes());
-            rest.is_some_and(|rest| rest.ends_with(end.as_bytes()))
-        }
-        None => path == pattern.as_bytes(),
-    })
+    patterns.any(|pattern| fs::matches(pattern.as_bytes(), path))
 }
 
 impl Refusals {

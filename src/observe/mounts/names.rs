@@ -7,7 +7,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::private::{PrivateId, PrivateMounts};
-use super::table::{Device, Mount, MountId, MountTable, trim_root};
+use super::table::{Device, Mount, MountId, MountTable};
+use crate::observe::resolve::trim_root;
 
 /// What a path of a namespace is for the recorder.
 #[derive(Debug, Clone, PartialEq, Eq)]

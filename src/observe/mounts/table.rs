@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use crate::observe::resolve::inside;
+use crate::observe::resolve::{inside, trim_root};
 
 /// Major and minor number.
 pub(super) type Device = (u32, u32);
@@ -144,11 +144,6 @@ fn prefixes(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     let slashes = path.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
     let below = slashes.chain((path.len() > 1).then_some(path.len()));
     root.chain(below.map(|end| &path[..end]))
-}
-
-/// `/` as the empty prefix that components are added to.
-pub(super) fn trim_root(path: &[u8]) -> &[u8] {
-    if path == b"/" { b"" } else { path }
 }
 
 impl Mount {

@@ -18,6 +18,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::fs::{joined, matches};
+
 /// The list that a first run writes.
 pub const DEFAULT_LIST: [&str; 10] = [
     "$HOME/.cache",
@@ -538,21 +540,6 @@ fn join(base: &[u8], rest: &[u8]) -> Vec<u8> {
     [base, b"/", rest].concat()
 }
 
-fn absolute<'c>(components: impl IntoIterator<Item = &'c [u8]>) -> Vec<u8> {
-    let mut path = Vec::new();
-    for component in components {
-        path.push(b'/');
-        path.extend_from_slice(component);
-    }
-    if path.is_empty() { b"/".to_vec() } else { path }
-}
-
-/// Whether a name matches a pattern, in which a `*` stands for any characters.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
-    let Some(star) = pattern.iter().position(|byte| *byte == b'*') else { return pattern == name };
-    name.strip_prefix(&pattern[..star]).is_some_and(|rest| rest.ends_with(&pattern[star + 1..]))
-}
-
 /// Removes empty, `.` and `..` components of an absolute path without asking for any file.
 fn normalise(path: &[u8]) -> Vec<u8> {
     let mut kept = Vec::new();
@@ -563,7 +550,7 @@ fn normalise(path: &[u8]) -> Vec<u8> {
             kept.push(component);
         }
     }
-    absolute(kept)
+    joined(kept)
 }
 
 /// Resolves every symlink of an absolute path; components that are not there stay as named, so
@@ -579,7 +566,7 @@ fn resolve(path: &[u8]) -> Option<Vec<u8>> {
             continue;
         }
         resolved.push(component);
-        let candidate = absolute(resolved.iter().map(Vec::as_slice));
+        let candidate = joined(&resolved);
         if let Ok(target) = rustix::fs::readlink(candidate.as_slice(), Vec::new()) {
             links += 1;
             if links > LINK_LIMIT {
@@ -594,7 +581,7 @@ fn resolve(path: &[u8]) -> Option<Vec<u8>> {
             pending.append(&mut target);
         }
     }
-    Some(absolute(resolved.iter().map(Vec::as_slice)))
+    Some(joined(&resolved))
 }
 
 #[cfg(test)]
