@@ -109,10 +109,6 @@ impl Nested {
 fn transfer(tracer: Tid, held: &Held, request: u32, addr: u64, data: u64) -> Result<i64, i32> {
     let tracee: &Stopped = &held.tracee;
     match request {
-        libc::PTRACE_PEEKTEXT | libc::PTRACE_PEEKDATA | libc::PTRACE_PEEKUSER => {
-            put(tracer, data, &tracee.peek(request, addr).map_err(errno)?.to_ne_bytes())?;
-            Ok(0)
-        }
         libc::PTRACE_POKETEXT | libc::PTRACE_POKEDATA | libc::PTRACE_POKEUSER => {
             tracee.poke(request, addr, data).map(|()| 0).map_err(errno)
         }

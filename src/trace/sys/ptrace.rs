@@ -13,6 +13,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
 use super::address_space::mapped_ranges;
 use super::arch::{self, Registers};
@@ -114,14 +116,16 @@ pub fn try_wait() -> io::Result<Option<Waited>> {
 
 /// Whether waitpid has something to report of a tracee: then it is not in the stop any more that was reported last.
 pub fn has_news(tid: Tid) -> bool {
-    let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
-    let peek = libc::WEXITED | libc::WSTOPPED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
-    // SAFETY: the kernel writes one siginfo_t there.
-    let waited = unsafe { libc::waitid(libc::P_PID, tid.0.unsigned_abs(), info.as_mut_ptr(), peek) };
-    // SAFETY: all-zeroes is valid, and the kernel filled it if there is something.
-    let info = unsafe { info.assume_init() };
-    // It is zero where there is nothing.
-    waited == 0 && info.si_signo != 0
+    matches!(peek_news(tid, WaitIdOptions::NOHANG), Ok(Some(_)))
+}
+
+/// What waitpid has to report of a tracee, which it reports again after this.
+pub(super) fn peek_news(tid: Tid, options: WaitIdOptions) -> rustix::io::Result<Option<WaitIdStatus>> {
+    let peek = WaitIdOptions::EXITED | WaitIdOptions::STOPPED | WaitIdOptions::NOWAIT | options;
+    // Threads, too (__WALL).
+    let peek = peek | WaitIdOptions::from_bits_retain(libc::__WALL.cast_unsigned());
+    let pid = Pid::from_raw(tid.0).ok_or(Errno::SRCH)?;
+    retry_on_intr(|| waitid(WaitId::Pid(pid), peek))
 }
 
 fn waitpid(options: libc::c_int) -> io::Result<Option<Waited>> {
@@ -400,7 +404,7 @@ impl Interrupter {
         TO_INTERRUPT.store(tid.0, Ordering::SeqCst);
         let sent = kill_thread(Tid(std::process::id().cast_signed()), self.tracer, WAKE).is_ok();
         if let (true, Some(interrupted)) = (sent, INTERRUPTED.get()) {
-            let _ = rustix::io::retry_on_intr(|| rustix::io::read(interrupted, &mut [0; 8]));
+            let _ = retry_on_intr(|| rustix::io::read(interrupted, &mut [0; 8]));
         }
     }
 }

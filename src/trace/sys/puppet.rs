@@ -4,11 +4,12 @@ use std::fs::File;
 use std::io;
 
 use rustix::fs::{SealFlags, fcntl_add_seals, ftruncate};
+use rustix::process::WaitIdOptions;
 
 use super::arch::Registers;
 use super::mapping::SharedMapping;
 use super::process::{Tid, check, kill};
-use super::ptrace::{Stopped, SyscallStop, interrupt, syscall_stop};
+use super::ptrace::{Stopped, SyscallStop, interrupt, peek_news, syscall_stop};
 use crate::trace::wait_status::{Stop, WaitStatus};
 
 /// A tracee that makes system calls for us. When this value is dropped, its registers are what they were, or it is about to
@@ -130,20 +131,8 @@ impl Drop for Puppet<'_> {
 }
 
 fn wait_for_stop(tid: Tid) -> io::Result<Stop> {
-    let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-    let peek = libc::WEXITED | libc::WSTOPPED | libc::WNOWAIT | libc::__WALL;
-    loop {
-        // SAFETY: the kernel writes one siginfo_t there.
-        let waited = unsafe { libc::waitid(libc::P_PID, tid.0.unsigned_abs(), info.as_mut_ptr(), peek) };
-        match check(waited) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-            Ok(_) => break,
-        }
-    }
-    // SAFETY: all-zeroes is valid, and the kernel filled it.
-    if matches!(unsafe { info.assume_init() }.si_code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED)
-    {
+    let news = peek_news(tid, WaitIdOptions::empty())?;
+    if news.is_some_and(|news| news.exited() || news.killed() || news.dumped()) {
         return Err(io::Error::from_raw_os_error(libc::ESRCH));
     }
     let mut status = 0;

@@ -19,6 +19,7 @@ const SIGNAL_SET: u64 = 8;
 /// How many bytes a request reads from the tracee; none if it reads none.
 pub fn bytes_read(request: u32, addr: u64) -> Option<usize> {
     match request {
+        libc::PTRACE_PEEKTEXT | libc::PTRACE_PEEKDATA | libc::PTRACE_PEEKUSER => Some(8),
         libc::PTRACE_GETEVENTMSG | ARCH_PRCTL => Some(8),
         libc::PTRACE_GETSIGINFO => Some(size_of::<libc::siginfo_t>()),
         libc::PTRACE_GETSIGMASK if addr == SIGNAL_SET => Some(8),
@@ -42,17 +43,6 @@ impl Stopped {
         // SAFETY: this request accesses no memory.
         let set = unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, self.tid().0, 0usize, OPTIONS | more) };
         check(set).map(drop)
-    }
-
-    /// Reads a word (PTRACE_PEEKTEXT, PTRACE_PEEKDATA, PTRACE_PEEKUSER).
-    pub fn peek(&self, request: u32, addr: u64) -> io::Result<u64> {
-        if !matches!(request, libc::PTRACE_PEEKTEXT | libc::PTRACE_PEEKDATA | libc::PTRACE_PEEKUSER) {
-            return Err(io::Error::from_raw_os_error(libc::EIO));
-        }
-        let mut word = 0u64;
-        // SAFETY: the system call itself, unlike libc's function, writes one word there for these requests.
-        check(unsafe { libc::syscall(libc::SYS_ptrace, request, self.tid().0, addr, &raw mut word) })?;
-        Ok(word)
     }
 
     /// Writes a word (PTRACE_POKETEXT, PTRACE_POKEDATA, PTRACE_POKEUSER).
