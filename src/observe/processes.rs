@@ -165,9 +165,7 @@ impl ProcessTable {
         let image = Arc::new(image);
         let process = &mut self.all[index(id)];
         (process.inherited, process.image) = (Arc::clone(&image), image);
-        if let Some(known) = self.traits_mut(pid) {
-            *known = traits;
-        }
+        self.set_traits(pid, |known| *known = traits);
         id
     }
 
@@ -194,17 +192,17 @@ impl ProcessTable {
         self.living.get(&pid).map(|living| living.traits).unwrap_or_default()
     }
 
-    /// The same, to change.
-    pub fn traits_mut(&mut self, pid: Tid) -> Option<&mut ProcessTraits> {
-        self.living.get_mut(&pid).map(|living| &mut living.traits)
+    /// Changes them, if it lives.
+    pub fn set_traits(&mut self, pid: Tid, set: impl FnOnce(&mut ProcessTraits)) {
+        if let Some(living) = self.living.get_mut(&pid) {
+            set(&mut living.traits);
+        }
     }
 
     /// Notes that `pid` now executes `image`; until then its image is its parent's.
     pub fn execute(&mut self, pid: Tid, image: Exec) {
         let id = self.id(pid);
-        if let Some(traits) = self.traits_mut(pid) {
-            traits.shares_memory = false;
-        }
+        self.set_traits(pid, |traits| traits.shares_memory = false);
         let process = &mut self.all[index(id)];
         let former = std::mem::replace(&mut process.image, Arc::new(image));
         if std::mem::replace(&mut process.executed, true) {

@@ -389,18 +389,14 @@ impl Observer for Recorder {
 
     fn shares_memory(&self, process: Tid, shares: bool) {
         self.guarded((), |state| {
-            if let Some(traits) = state.processes.traits_mut(process) {
-                traits.shares_memory = shares;
-            }
+            state.processes.set_traits(process, |traits| traits.shares_memory = shares);
         });
     }
 
     fn share_working_directory(&self, process: Tid, other: Tid) {
         self.guarded((), |state| {
             for process in [process, other] {
-                if let Some(traits) = state.processes.traits_mut(process) {
-                    traits.shares_working_directory = true;
-                }
+                state.processes.set_traits(process, |traits| traits.shares_working_directory = true);
             }
         });
     }
@@ -518,23 +514,17 @@ impl Recording {
             // What happens to others is known by the result.
             Special::Ptrace { .. } | Special::FilterQuery | Special::Dispatch => {}
             Special::Namespace | Special::Untraced { namespace: true, .. } => {
-                if let Some(traits) = self.processes.traits_mut(caller.tgid) {
-                    traits.in_foreign_mount_namespace = true;
-                }
+                self.processes.set_traits(caller.tgid, |traits| traits.in_foreign_mount_namespace = true);
                 // No result tells what rights a process has that is created in another namespace.
                 if matches!(call.name, "clone" | "clone3") {
-                    if let Some(traits) = self.processes.traits_mut(caller.tgid) {
-                        traits.rights = Rights::Others;
-                    }
+                    self.processes.set_traits(caller.tgid, |traits| traits.rights = Rights::Others);
                     return Some(Decision::Continue);
                 }
             }
             // The tracer clears CLONE_UNTRACED, so the child is traced.
             Special::Untraced { .. } => return Some(Decision::Continue),
             Special::Landlock => {
-                if let Some(traits) = self.processes.traits_mut(caller.tgid) {
-                    traits.rights = Rights::Others;
-                }
+                self.processes.set_traits(caller.tgid, |traits| traits.rights = Rights::Others);
                 return Some(Decision::Continue);
             }
             // What they have become is known by the result.

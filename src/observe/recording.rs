@@ -126,14 +126,15 @@ impl Recording {
 
     /// Compares the credentials of a thread with ours, after a call that may have changed them.
     pub fn compare_credentials(&mut self, caller: Caller) {
-        let Some(traits) = self.processes.traits_mut(caller.tgid) else { return };
         let ours = &self.credentials;
-        // It stays so: another thread may have others still.
-        let rights = match (ours, Credentials::of(caller.tid)) {
-            (Some(ours), Some(theirs)) => ours.compare(&theirs),
-            (None, _) | (_, None) => Rights::Others,
-        };
-        traits.rights = traits.rights.max(rights);
+        self.processes.set_traits(caller.tgid, |traits| {
+            let rights = match (ours, Credentials::of(caller.tid)) {
+                (Some(ours), Some(theirs)) => ours.compare(&theirs),
+                (None, _) | (_, None) => Rights::Others,
+            };
+            // It stays so: another thread may have others still.
+            traits.rights = traits.rights.max(rights);
+        });
     }
 
     /// Resolves what an access names, from the caller's own point of view.

@@ -154,10 +154,8 @@ impl Recording {
             return Decision::Continue;
         }
         let located = self.locate_all(caller, call);
-        if located.iter().any(confines_itself)
-            && let Some(traits) = self.processes.traits_mut(caller.tgid)
-        {
-            traits.rights = Rights::Others;
+        if located.iter().any(confines_itself) {
+            self.processes.set_traits(caller.tgid, |traits| traits.rights = Rights::Others);
         }
         if let Some(path) = self.changed_in_library(&located) {
             return self.refuse_library(caller, call.name, &path);
@@ -618,10 +616,8 @@ impl Recording {
         let living: Vec<Tid> = self.processes.living().collect();
         for process in living {
             let root = rustix::fs::readlink(format!("/proc/{process}/root"), Vec::new());
-            if root.is_ok_and(|root| root.as_bytes() != b"/")
-                && let Some(traits) = self.processes.traits_mut(process)
-            {
-                traits.in_foreign_mount_namespace = true;
+            if root.is_ok_and(|root| root.as_bytes() != b"/") {
+                self.processes.set_traits(process, |traits| traits.in_foreign_mount_namespace = true);
             }
         }
     }

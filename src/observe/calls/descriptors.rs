@@ -48,10 +48,8 @@ impl Recording {
                 }
             }
             Some(Special::Received { messages, many }) => {
-                if self.mounts.has_namespaces()
-                    && let Some(traits) = self.processes.traits_mut(caller.tgid)
-                {
-                    traits.in_foreign_mount_namespace = true;
+                if self.mounts.has_namespaces() {
+                    self.processes.set_traits(caller.tgid, |traits| traits.in_foreign_mount_namespace = true);
                 }
                 let count = if many { result.min(MESSAGES_MAX) } else { 1 };
                 for at in 0..count {

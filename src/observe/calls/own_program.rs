@@ -144,9 +144,8 @@ impl Recording {
         let own = program.is_some_and(|program| self.own_programs.contains(&program))
             && *IS_OUR_EXE
             && (self.enforcer.is_none() || !has_loader_variables(caller));
-        if let Some(traits) = self.processes.traits_mut(caller.tgid) {
-            traits.own_program = if own { OwnProgram::Runs } else { OwnProgram::No };
-        }
+        let own = if own { OwnProgram::Runs } else { OwnProgram::No };
+        self.processes.set_traits(caller.tgid, |traits| traits.own_program = own);
     }
 
     /// Whether a call is one of our own program, which continues unrecorded.
@@ -173,9 +172,7 @@ impl Recording {
             self.take_interim_states();
         }
         if is_first {
-            if let Some(traits) = self.processes.traits_mut(caller.tgid) {
-                traits.own_program = OwnProgram::Changes;
-            }
+            self.processes.set_traits(caller.tgid, |traits| traits.own_program = OwnProgram::Changes);
             let process = self.processes.id(caller.tgid);
             self.warnings.note(WarningKind::ExternalChange, Some(process), || {
                 format!("process {} is agent-snapshot: what it changes is not recorded", caller.tgid)
