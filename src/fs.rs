@@ -220,6 +220,11 @@ pub fn matches(pattern: &[u8], name: &[u8]) -> bool {
 /// What stat(2) says of a file.
 pub type FileStat = rustix::fs::Stat;
 
+/// Whether `stat` is of a regular file.
+pub fn is_regular(stat: &FileStat) -> bool {
+    stat.st_mode & libc::S_IFMT == libc::S_IFREG
+}
+
 /// What lstat(2) says of `path`, none where nothing is.
 pub fn lstat(path: &[u8]) -> io::Result<Option<FileStat>> {
     match rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {

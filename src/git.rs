@@ -56,7 +56,7 @@ pub use databases::ObjectDatabases;
 pub use error::Error;
 pub use layout::{in_objects_directory, is_left_alone, is_temporary_object};
 pub use objects::BlobHasher;
-pub use packed_refs::{changed_packed_refs, force_packed_refs, merge_packed_refs, packed_references};
+pub use packed_refs::{changed_packed_refs, merge_packed_refs, packed_references};
 pub use paths::below;
 pub use removed::{ObjectsDirectory, RemovedPack, loose_object, loose_path, pack_file, retain_unpacked};
 pub use state::{

@@ -29,21 +29,9 @@ struct PackedRef<'a> {
 /// are set as `to` has them, all others stay as they are. An absent file is empty, in the result too.
 ///
 /// # Errors
-/// The names of the references that are neither as in `from` nor as in `to`, or `packed-refs` where a file
-/// can't be parsed.
-pub fn merge_packed_refs(live: &[u8], from: &[u8], to: &[u8]) -> Result<Vec<u8>, Vec<Vec<u8>>> {
-    merge(live, from, to, false)
-}
-
-/// The same, and sets a reference that is neither as in `from` nor as in `to`, too.
-///
-/// # Errors
-/// `packed-refs`: a file can't be parsed.
-pub fn force_packed_refs(live: &[u8], from: &[u8], to: &[u8]) -> Result<Vec<u8>, Vec<Vec<u8>>> {
-    merge(live, from, to, true)
-}
-
-fn merge(live: &[u8], from: &[u8], to: &[u8], force: bool) -> Result<Vec<u8>, Vec<Vec<u8>>> {
+/// The names of the references that are neither as in `from` nor as in `to`, unless `force` sets these, too; or
+/// `packed-refs` where a file can't be parsed.
+pub fn merge_packed_refs(live: &[u8], from: &[u8], to: &[u8], force: bool) -> Result<Vec<u8>, Vec<Vec<u8>>> {
     if live == from || live == to {
         return Ok(to.to_vec());
     }

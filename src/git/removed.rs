@@ -107,7 +107,7 @@ impl ObjectsDirectory {
 
     fn has_loose(&self, id: &ObjectId) -> bool {
         let found = fs::lstat(&loose_path(&self.path, id)).ok().flatten();
-        found.is_some_and(|found| is_regular(&found) && found.st_size > 0)
+        found.is_some_and(|found| fs::is_regular(&found) && found.st_size > 0)
     }
 
     /// Lists the packs again if they may be others than those that were listed.
@@ -128,7 +128,7 @@ impl ObjectsDirectory {
             };
             let index = [self.path.as_slice(), b"/pack/", stem, b".idx"].concat();
             let pack = [self.path.as_slice(), b"/pack/", stem, b".pack"].concat();
-            let found = |path: &[u8]| fs::lstat(path).ok().flatten().filter(is_regular);
+            let found = |path: &[u8]| fs::lstat(path).ok().flatten().filter(fs::is_regular);
             let (Some(found), Some(_)) = (found(&index), found(&pack)) else { continue };
             let signature = Signature::from(&found);
             let live = match known.remove(stem).filter(|known| known.signature == signature) {
@@ -138,10 +138,6 @@ impl ObjectsDirectory {
             self.packs.insert(stem.to_vec(), live);
         }
     }
-}
-
-fn is_regular(found: &fs::FileStat) -> bool {
-    rustix::fs::FileType::from_raw_mode(found.st_mode) == rustix::fs::FileType::RegularFile
 }
 
 /// Reads the index of a pack; none where it can't be parsed.

@@ -58,22 +58,17 @@ pub(super) fn configuration(git: &gix::Repository, root: Option<&Path>) -> (Sett
         drivers: drivers(plumbing),
         foreign_references: storage.is_some_and(|storage| !storage.eq_ignore_ascii_case(b"files")),
     };
-    let configured = match config.trusted_path("core.excludesFile") {
+    let file = |key: &str, default: &str| match config.trusted_path(key) {
         Ok(Some(path)) if path.is_absolute() => Some(path),
         Ok(Some(path)) => root.map(|root| root.join(path)),
-        Ok(None) => user_configuration().map(|directory| directory.join("git/ignore")),
+        Ok(None) => user_configuration().map(|directory| directory.join(default)),
         Err(_) => None,
     };
-    let attributes = match config.trusted_path("core.attributesFile") {
-        Ok(Some(path)) if path.is_absolute() => Some(path),
-        Ok(Some(path)) => root.map(|root| root.join(path)),
-        Ok(None) => user_configuration().map(|directory| directory.join("git/attributes")),
-        Err(_) => None,
-    };
+    let attributes = file("core.attributesFile", "git/attributes");
     let attributes = std::iter::once(PathBuf::from("/etc/gitattributes")).chain(attributes).collect();
     let sources = Sources {
         attributes,
-        excludes: configured,
+        excludes: file("core.excludesFile", "git/ignore"),
         info: git.common_dir().join("info"),
         ignore_case: config.boolean("core.ignoreCase").unwrap_or(false),
     };

@@ -15,6 +15,7 @@ use std::os::fd::AsRawFd;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
+pub use crate::fs::is_regular;
 use crate::fs::{self, FileStat, ObjectId, parent_of};
 use crate::trace::memory::PATH_MAX;
 use crate::trace::proc_status::ProcStatus;
@@ -927,11 +928,6 @@ pub fn is_symlink(stat: &FileStat) -> bool {
 /// Whether `stat` is of a directory.
 pub fn is_directory(stat: &FileStat) -> bool {
     stat.st_mode & libc::S_IFMT == libc::S_IFDIR
-}
-
-/// Whether `stat` is of a regular file.
-pub fn is_regular(stat: &FileStat) -> bool {
-    stat.st_mode & libc::S_IFMT == libc::S_IFREG
 }
 
 /// Whether a path led through what procfs says of a process, such as its descriptors.

@@ -18,7 +18,7 @@ fn file(references: &str) -> Vec<u8> {
 }
 
 fn merged(live: &str, from: &str, to: &str) -> Result<Vec<u8>, Vec<Vec<u8>>> {
-    merge_packed_refs(&file(live), &file(from), &file(to))
+    merge_packed_refs(&file(live), &file(from), &file(to), false)
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn references_that_moved_since_are_forced_with_their_peeled_objects_and_others_s
         ("a3^ x9", "", "a1", "a1 x9"),
         ("x9", "a1^", "a2", "a2 x9"),
     ] {
-        let forced = force_packed_refs(&file(live), &file(from), &file(to)).unwrap();
+        let forced = merge_packed_refs(&file(live), &file(from), &file(to), true).unwrap();
         assert_eq!(forced, file(expected), "{live} | {from} | {to}");
     }
 }
@@ -84,7 +84,7 @@ fn reference_is_found_by_its_whole_name() {
 
 #[test]
 fn an_absent_file_is_an_empty_one() {
-    let merge = |live: &[u8], from: &[u8], to: &[u8]| merge_packed_refs(live, from, to).unwrap();
+    let merge = |live: &[u8], from: &[u8], to: &[u8]| merge_packed_refs(live, from, to, false).unwrap();
     assert_eq!(merge(b"", b"", &file("a1")), file("a1"));
     assert_eq!(merge(&file("a1"), &file("a1"), b""), b"");
     assert_eq!(merge(&file("a1"), &file("a1 b1"), b""), b"");
@@ -96,17 +96,17 @@ fn an_absent_file_is_an_empty_one() {
 #[test]
 fn bytes_are_kept_where_nothing_else_changed() {
     let odd = b"# pack-refs with: peeled \n# anything\n";
-    assert_eq!(merge_packed_refs(odd, odd, &file("a1")), Ok(file("a1")));
-    assert_eq!(merge_packed_refs(odd, &file("a1"), odd), Ok(odd.to_vec()));
+    assert_eq!(merge_packed_refs(odd, odd, &file("a1"), false), Ok(file("a1")));
+    assert_eq!(merge_packed_refs(odd, &file("a1"), odd, false), Ok(odd.to_vec()));
 }
 
 #[test]
 fn a_header_promises_no_more_than_is_known() {
     let plain = String::from_utf8(file("a1 b1^")).unwrap().replace(TRAITS, "");
-    let merged = merge_packed_refs(&file("a1 x9"), &file("a1"), plain.as_bytes()).unwrap();
+    let merged = merge_packed_refs(&file("a1 x9"), &file("a1"), plain.as_bytes(), false).unwrap();
     let expected = String::from_utf8(file("a1 b1^ x9")).unwrap();
     assert_eq!(merged, expected.replace("peeled fully-peeled ", "").into_bytes());
-    let removed = merge_packed_refs(&file("a1 x9"), plain.as_bytes(), &file("a1")).unwrap();
+    let removed = merge_packed_refs(&file("a1 x9"), plain.as_bytes(), &file("a1"), false).unwrap();
     assert_eq!(removed, file("a1 x9"));
 }
 
@@ -127,7 +127,7 @@ fn what_can_not_be_parsed_is_a_conflict() {
     ] {
         let (bad, a, b) = (bad.as_bytes(), &file("a1"), &file("a2"));
         for (live, from, to) in [(bad, a.as_slice(), b.as_slice()), (a, bad, b), (a, b, bad)] {
-            let conflicts = merge_packed_refs(live, from, to).unwrap_err();
+            let conflicts = merge_packed_refs(live, from, to, false).unwrap_err();
             assert_eq!(conflicts, [b"packed-refs"], "{}", bad.as_bstr());
         }
     }
@@ -146,7 +146,7 @@ facts! {
             ));
             let read = |name: &str| std::fs::read(fixture.path(name)).unwrap();
             let live = fixture.path("repo/.git/packed-refs");
-            let merged = merge_packed_refs(&std::fs::read(&live).unwrap(), &read("from"), &read("to")).unwrap();
+            let merged = merge_packed_refs(&std::fs::read(&live).unwrap(), &read("from"), &read("to"), false).unwrap();
             std::fs::write(&live, &merged).unwrap();
             fixture.sh("cd repo; git fsck --strict; git rev-parse -q --verify t2^{commit} >../t2
                         test $(git rev-parse b1) = $(git rev-parse main)

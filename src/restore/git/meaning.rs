@@ -14,8 +14,8 @@ use gix::ObjectId;
 
 use super::{is_target, lock_of};
 use crate::git::{
-    GitFile, force_packed_refs, git_dir_of, in_objects_directory, merge_packed_refs, packed_references,
-    reference_name, repository_of, same_index,
+    GitFile, git_dir_of, in_objects_directory, merge_packed_refs, packed_references, reference_name,
+    repository_of, same_index,
 };
 use crate::restore::inspect::Inspection;
 use crate::restore::merge::{Merged, merged_mode};
@@ -189,8 +189,7 @@ impl Comparison<'_> {
             _ => self.recorded(record, side),
         });
         let (Some(now), [Some(from), Some(to)]) = (now, sides) else { return };
-        let merge = if self.force { force_packed_refs } else { merge_packed_refs };
-        match merge(&now, &from, &to) {
+        match merge_packed_refs(&now, &from, &to, self.force) {
             Ok(merged) if merged == now => inspection.accept(),
             Ok(merged) => {
                 inspection.at_other = true;
