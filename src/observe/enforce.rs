@@ -14,7 +14,7 @@ use foldhash::fast::RandomState;
 
 use super::keyless::KeylessFiles;
 use super::ledger::ids::ProcessId;
-use super::network::MOST;
+use super::network::{MOST, TooMany};
 use super::resolve;
 use crate::fs::{FileStat, Signature};
 use crate::policy::{CompiledPolicy, Decision, PathUseKind, forbidden_content};
@@ -122,10 +122,6 @@ pub struct Enforcer {
     refused: Vec<RefusedUse>,
     index: HashMap<(RefusedSubject, String, u32), usize>,
 }
-
-/// A refusal that was not kept, since there are too many.
-#[derive(Debug)]
-pub struct TooMany;
 
 impl Enforcer {
     /// Nothing was refused yet.

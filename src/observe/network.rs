@@ -33,7 +33,7 @@ struct Tally {
     errno: Option<i32>,
 }
 
-/// A use that was not counted, since there are too many.
+/// What was not kept, since there are too many of its kind.
 #[derive(Debug)]
 pub struct TooMany;
 

@@ -433,7 +433,7 @@ fn forbidden_reads<'a>(
         true => Operations::NONE,
         false => record.operations.intersection(Operations::CONTENT_READS.with(Operation::Directory)),
     };
-    if !policy.forbids_reading_any() || reads.is_empty() && looks.is_empty() {
+    if !policy.judges(PathUseKind::Read) || reads.is_empty() && looks.is_empty() {
         return Vec::new();
     }
     let has = |sign| live.has(record, sign);

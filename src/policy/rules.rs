@@ -342,11 +342,6 @@ impl CompiledPolicy {
         self.named.iter().filter_map(|file| Some((file.path.as_slice(), inode_of(&file.state)?)))
     }
 
-    /// Whether there is a rule about reading.
-    pub fn forbids_reading_any(&self) -> bool {
-        self.has(RuleWord::AllowRead) || self.has(RuleWord::DenyRead)
-    }
-
     /// Whether a path may not be read, as far as its name tells.
     pub fn may_forbid_reading(&self, path: &[u8]) -> bool {
         self.decide_by_name(PathUseKind::Read, path).forbidden().is_some()
@@ -593,7 +588,7 @@ mod tests {
         }
         assert!(policy.decide(PathUseKind::Read, b"/w/key", &|_| false).forbidden().is_some());
         assert_eq!(policy.decide(PathUseKind::Read, b"/w/other", &|_| false), Decision::Free);
-        assert!(policy.has(RuleWord::AllowNet) && policy.forbids_reading_any());
+        assert!(policy.has(RuleWord::AllowNet) && policy.judges(PathUseKind::Read));
         for (address, is_allowed) in [("10.0.0.1:1", true), ("10.0.0.2:1", false), ("11.0.0.1:1", false)] {
             let used = NetworkUse {
                 process: 1,

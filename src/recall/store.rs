@@ -128,11 +128,7 @@ impl RecallStore {
         }
         let mut files = used(&directory, SET)?;
         files.sort_by_key(|set| std::cmp::Reverse(set.at));
-        let read = |used: Used| {
-            let bytes = fs::read(&used.path).ok()?;
-            // One that can't be read is as good as none.
-            Some((used.path, serde_json::from_slice::<PathSet>(&bytes).ok()?))
-        };
+        let read = |used: Used| read_json(&used.path).map(|set| (used.path, set));
         let (paths, mut sets): (Vec<PathBuf>, Vec<PathSet>) = files.into_iter().filter_map(read).unzip();
         let now = LivePaths::of(&sets);
         let mut why = None;
@@ -157,7 +153,7 @@ impl RecallStore {
 
     /// The entry at `path`, if it is there and its recording is.
     fn open(&self, path: &Path) -> Option<Hit> {
-        let entry: RecalledRun = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+        let entry: RecalledRun = read_json(path)?;
         let log = File::open(path.with_extension(LOG)).ok()?;
         let is_kept = crate::library::is_id(&entry.recording)
             && self.library.directory_of(&entry.recording).join(crate::snapshot::layout::MANIFEST).exists();
@@ -184,9 +180,7 @@ impl RecallStore {
         self.make(&directory)?;
         let set_path = directory.join(set.name()).with_extension(SET);
         let mut set = set.clone();
-        if let Ok(bytes) = fs::read(&set_path)
-            && let Ok(earlier) = serde_json::from_slice::<PathSet>(&bytes)
-        {
+        if let Some(earlier) = read_json::<PathSet>(&set_path) {
             for (watch, earlier) in set.watches.iter_mut().zip(earlier.watches) {
                 watch.known = watch.known.take().or(earlier.known);
             }
@@ -267,7 +261,7 @@ impl RecallStore {
             self.keys().into_iter().flat_map(|directory| used(&directory, ENTRY).unwrap_or_default());
         entries
             .map(|used| {
-                let entry = fs::read(&used.path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+                let entry = read_json(&used.path);
                 (used, entry)
             })
             .collect()
@@ -321,8 +315,8 @@ impl Hit {
         if files.is_empty() {
             return None;
         }
-        let set = fs::read(&self.set).ok().and_then(|bytes| serde_json::from_slice::<PathSet>(&bytes).ok());
-        let watched = set.into_iter().flat_map(|set| set.watches).map(|watch| watch.path);
+        let watched =
+            read_json::<PathSet>(&self.set).into_iter().flat_map(|set| set.watches).map(|watch| watch.path);
         let outputs = self.entry.outputs.iter().map(|output| output.path.clone());
         watched.chain(outputs).find(|path| {
             let stat = crate::fs::lstat(path).ok().flatten();
@@ -368,6 +362,11 @@ fn used(directory: &Path, extension: &str) -> io::Result<Vec<Used>> {
         }
     }
     Ok(found)
+}
+
+/// The value in a file; one that can't be read is as good as none.
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
 }
 
 /// Writes a file under a temporary name, and gives it its own when it is whole.

@@ -370,7 +370,7 @@ pub fn set_up(
     let environment = Environment::from_process(&start_cwd);
     let mut ignore =
         Ignore::load(&environment, &ignored).map_err(|error| SetupError::ours(error.to_string()))?;
-    if let Some(policy) = policy.clone().filter(CompiledPolicy::forbids_reading_any) {
+    if let Some(policy) = policy.clone().filter(|policy| policy.judges(PathUseKind::Read)) {
         ignore.watch(move |path| policy.may_forbid_reading(path));
     }
     if recall.is_some() {

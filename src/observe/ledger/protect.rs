@@ -526,14 +526,9 @@ impl Protector<'_> {
         }
     }
 
-    /// Makes bytes that are still in the file itself safe from what may change the inode in place and can't
-    /// be refused any more: its bytes, or the times by which it is known to be unchanged while it is read.
-    pub fn threaten(&mut self, now: &FileStat) {
-        // Nothing is an error then.
-        let _ = self.try_threaten(now, OnLoss::Warn);
-    }
-
-    /// The same, for a call that does not happen if the bytes can't be kept and `on_loss` is to refuse it.
+    /// Makes bytes that are still in the file itself safe from what may change the inode in place: its bytes, or the
+    /// times by which it is known to be unchanged while it is read. The call does not happen if the bytes can't be
+    /// kept and `on_loss` is to refuse it.
     ///
     /// # Errors
     /// They can't be copied, for this reason, and stay protected as they were.
