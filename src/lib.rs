@@ -21,6 +21,7 @@
 //!        commands → tables → snapshot
 //!                   agents, archive, git, observe, policy, recall, restore, snapshot, tables → fs
 //!                   commands, git, observe, snapshot, trace → sync
+//!                   observe, recall, restore → parallel
 //! ```
 //!
 //! - [`agents`]: the coding agents and tools: what each needs to be recorded, and how it runs a command. Prints nothing.
@@ -31,6 +32,7 @@
 //! - [`observe`]: what a system call means for which path: the recorder, and its ledger of names and inodes.
 //! - [`git`]: what Git knows of a path, and the blobs that it has. Knows no tracing and no snapshots.
 //! - [`fs`]: opens and stats paths where any type of file may be.
+//! - [`parallel`]: the same work on many items, on all processors.
 //! - [`snapshot`]: the bundle: types, writer, reader, comparison with live files. Knows no tracing.
 //! - [`library`]: the snapshots that `run` makes: where they are, how they are named, listed and deleted. Prints
 //!   nothing.
@@ -75,6 +77,7 @@ pub mod fs;
 pub mod git;
 pub mod library;
 pub mod observe;
+pub mod parallel;
 pub mod policy;
 pub mod recall;
 pub mod restore;

@@ -16,7 +16,6 @@
 //! - [`build`]: a recorded state as a directory tree under a new directory.
 //! - [`drift`]: where the live files are no longer as recorded.
 //! - [`root`]: recorded paths beneath a root directory, reached without following a symlink.
-//! - [`parallel`]: the same work on many items.
 
 pub mod access;
 pub mod apply;
@@ -35,7 +34,6 @@ mod known_links;
 pub mod merge;
 pub mod node;
 pub mod outcome;
-pub mod parallel;
 pub mod plan;
 pub mod request;
 pub mod rescue;

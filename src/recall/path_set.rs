@@ -15,7 +15,7 @@ use super::sight::{
     tells_changes, writes_back,
 };
 use crate::fs;
-use crate::restore::parallel;
+use crate::parallel;
 use crate::snapshot::{
     FileRecord, FileType, Look, Operation, Operations, Present, Recallable, Seen, Snapshot,
 };

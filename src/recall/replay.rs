@@ -7,10 +7,11 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 
 use super::entry::{Output, OutputState, RecalledRun};
 use crate::library::Library;
+use crate::parallel;
 use crate::restore::node::{RestorePolicy, User};
 use crate::restore::request::{RestoreProgress, RestoreRequest};
 use crate::restore::targets::{Choice, GitStateChoice};
-use crate::restore::{parallel, rescue, run};
+use crate::restore::{rescue, run};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::{Snapshot, printable};
 

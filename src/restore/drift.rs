@@ -6,10 +6,10 @@
 
 use std::io;
 
-use super::parallel::{self, Tick};
 use super::root::Root;
 use super::targets::is_inherited_alone;
 use crate::git::{self, GitFile};
+use crate::parallel::{self, Tick};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::{self, Entries, Fingerprint, state};
 use crate::snapshot::source::{ContentSource, Contents, Unavailable, locate};

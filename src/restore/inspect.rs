@@ -13,11 +13,11 @@ use rustix::io::Errno;
 
 use super::access::{OriginalModes, TemporaryAccess};
 use super::node::RestorePolicy;
-use super::parallel::{self, Tick};
 use super::request::{RestoreProgress, RestoreRequest};
 use super::root::{Dentry, ParentLookup, Root, split};
 use super::targets::{HardLinks, opposite, same_file};
 use crate::fs::ObjectId;
+use crate::parallel::{self, Tick};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::{
     self, Attribute, ContentId, Entries, Fingerprint, content_id, content_is_untouched, differing_attributes,

@@ -12,6 +12,7 @@
 use std::collections::HashMap;
 
 use crate::fs::{FileStat, lstat, parent_of};
+use crate::parallel;
 use crate::snapshot::live::{self, Filesystem};
 
 /// How many directories are remembered at most; what is beyond is walked each time.
@@ -148,15 +149,15 @@ impl KnownDirectories {
     /// The directories that are others now than they were, though no traced call changed that: the
     /// topmost ones.
     pub(super) fn replaced(&self) -> Vec<Vec<u8>> {
+        let known: Vec<_> = self.known.iter().collect();
+        let others = parallel::map_calls(&known, |(path, directory)| {
+            let path = self.follow(path, directory.named)?;
+            let now = lstat(&path).ok()?;
+            let is_same = now.is_some_and(|now| (now.st_dev, now.st_ino) == directory.identity);
+            (!is_same && keeps_identities(&path)).then_some(path)
+        });
         let mut found = self.replaced.clone();
-        for (path, directory) in &self.known {
-            let Some(path) = self.follow(path, directory.named) else { continue };
-            let Ok(now) = lstat(&path) else { continue };
-            let same = now.is_some_and(|now| (now.st_dev, now.st_ino) == directory.identity);
-            if !same && keeps_identities(&path) {
-                found.push(path);
-            }
-        }
+        found.extend(others.into_iter().flatten());
         found.sort_unstable();
         found.dedup_by(|path, above| {
             path.strip_prefix(above.as_slice()).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))

@@ -8,12 +8,12 @@ use std::os::fd::OwnedFd;
 
 use super::{Applier, ApplyContext, BATCH, BATCH_BYTES, PreparedNode, dentry, source};
 use crate::fs;
+use crate::parallel;
 use crate::restore::check::UnnamedFiles;
 use crate::restore::disk::{Unsynced, remove_temporary, temporary};
 use crate::restore::error::{Error, failed_at};
 use crate::restore::journal::{JournalEntry, PathText};
 use crate::restore::node::{self, Shortfall};
-use crate::restore::parallel;
 use crate::restore::plan::PlanInput;
 use crate::restore::root::{Dentry, Handle, Root};
 use crate::snapshot::compare::state;

@@ -7,6 +7,9 @@ use std::thread;
 /// How many items a thread takes at once, where each is little work.
 const BATCH: usize = 16;
 
+/// The same where each is no more than a system call or two: a thread takes longer to start than these take.
+const LARGE_BATCH: usize = 512;
+
 /// How many threads work on contents: one of them may wait for the disk, and each has up to a row of the bundle in
 /// memory.
 const CONTENT_THREADS: usize = 3;
@@ -18,6 +21,12 @@ pub type Tick<'a> = &'a (dyn Fn() + Sync);
 pub fn map<'a, T: Sync, R: Send>(items: &'a [T], tick: Tick<'_>, work: impl Fn(&'a T) -> R + Sync) -> Vec<R> {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     map_on(processors, BATCH, items, tick, work)
+}
+
+/// The same for the calls of `lstat` or the like, which tell nobody that they are done.
+pub fn map_calls<'a, T: Sync, R: Send>(items: &'a [T], work: impl Fn(&'a T) -> R + Sync) -> Vec<R> {
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    map_on(processors, LARGE_BATCH, items, &|| {}, work)
 }
 
 /// The same where the work is to read or write contents: a large one weighs as much as many small ones.
