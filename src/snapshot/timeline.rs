@@ -89,7 +89,11 @@ impl<'s> Observation<'s> {
         one.size == another.size
             && match &ids {
                 (Some(id), Some(other)) if id.is_comparable_with(other) => id == other,
-                _ => (one.mtime, one.mtime_nsec) == (another.mtime, another.mtime_nsec),
+                // Where one content is unknown, another file may have the same time, as one of the same archive has.
+                _ => {
+                    (one.mtime, one.mtime_nsec) == (another.mtime, another.mtime_nsec)
+                        && (ids.0.is_some() && ids.1.is_some() || one.identity() == another.identity())
+                }
             }
     }
 

@@ -598,3 +598,15 @@ fn session_is_shown_as_one() {
     );
     assert!(verb(&place, &["show"]).expect(0).stdout.contains("Session     other"));
 }
+
+#[test]
+fn file_of_the_same_time_is_not_taken_for_the_one_that_was_there() {
+    let place = Place::new();
+    place.prepare("echo version=2 > a; echo version=1 > b; chmod 600 a; touch -d 2026-01-01 a b");
+    run(&place, &[], "mv a b");
+    run(&place, &[], "chmod 644 b");
+    verb(&place, &["undo"]).expect(0);
+    let time = moment();
+    verb(&place, &["restore", ".", "--at", &time]).expect(0);
+    assert_eq!(fs::read_to_string(place.at("b")).unwrap(), "version=2\n");
+}
