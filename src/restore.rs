@@ -9,6 +9,7 @@
 //! - `since.rs`: what has happened to a path since, for those that are conflicts.
 //! - [`git`]: Git's state, of each repository whole or not at all.
 //! - [`merge`]: what is put back, merged with what was edited since.
+//! - `displaced.rs`: renamed files whose own path is left as it is, so that they keep the name that they have.
 //! - `check.rs`: the contents that a plan needs, checked before anything changes.
 //! - [`apply`]: carries the plan out; [`node`], [`access`], [`disk`], [`times`] for its steps.
 //! - [`rescue`], [`rescue_directory`], [`journal`]: what makes it possible to undo or complete it.
@@ -22,6 +23,7 @@ pub mod apply;
 pub mod build;
 mod check;
 pub mod disk;
+mod displaced;
 pub mod drift;
 mod error;
 mod flags;

@@ -165,6 +165,9 @@ pub enum LeftReason {
     /// The command made it where nobody could look when it ended.
     #[error("nothing is known of what the command left there: its directory could not be searched")]
     Unseen,
+    /// It is the file that belongs at another path, which is left as it is: without this name the file would be lost.
+    #[error("it is the file of {}, which is left as it is", crate::snapshot::printable(.0))]
+    FileOfAnother(Vec<u8>),
     /// Only root makes devices, and only from a trusted snapshot.
     #[error("a device can't be brought back")]
     Device,

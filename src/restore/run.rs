@@ -14,6 +14,7 @@ use super::access::TemporaryAccess;
 use super::apply::{self, Applied, ApplyContext};
 use super::check::check_contents;
 use super::disk::lock_exclusively;
+use super::displaced::DisplacedFiles;
 use super::error::{Error, failed};
 use super::git;
 use super::git::locks::GitLocks;
@@ -111,8 +112,15 @@ pub fn run(
     };
     let mut files = to_put_back(&inspections, &refinement);
     let since = Since::new(&root);
-    let common =
-        CommonInput { request, known_conflicts: &known_conflicts, hard_links, begun: &begun, since: &since };
+    let displaced = DisplacedFiles::of(records, request.wanted, &root);
+    let common = CommonInput {
+        request,
+        known_conflicts: &known_conflicts,
+        hard_links,
+        begun: &begun,
+        since: &since,
+        displaced: &displaced,
+    };
     let mut decision = decide(&common, &files, &inspections, &refinement, targets.clone());
     let input = common.input(&files, &inspections, &refinement, &decision.targets);
     if !request.dry_run && decision.plan.obstacles.is_empty() && !decision.plan.has_blocking_conflicts(&input)
@@ -160,8 +168,9 @@ pub fn run(
     let records = interrupted.sources(snapshot).flat_map(Snapshot::files);
     let times = times::times(&input, &plan, &directories, records);
     let is_undone = interrupted.itself && request.wanted == Side::Before && request.is_whole;
-    let is_skipped =
-        |(path, why): &(Vec<u8>, LeftReason)| matches!(why, LeftReason::Conflict(_)).then(|| path.clone());
+    let is_skipped = |(path, why): &(Vec<u8>, LeftReason)| {
+        matches!(why, LeftReason::Conflict(_) | LeftReason::FileOfAnother(_)).then(|| path.clone())
+    };
     let skipped: BTreeSet<_> = plan.left.iter().filter_map(is_skipped).collect();
     let leaves_mark = request.leaves_mark
         && plan.left.iter().all(|(path, why)| counts_as_undone(request, &files, path, why));
@@ -373,6 +382,7 @@ struct CommonInput<'a> {
     hard_links: [&'a HardLinks; 2],
     begun: &'a BTreeSet<Vec<u8>>,
     since: &'a Since<'a>,
+    displaced: &'a DisplacedFiles<'a>,
 }
 
 impl<'a> CommonInput<'a> {
@@ -430,7 +440,16 @@ fn decide(
         let conflicts_of_git = conflicts(&input, &plan, of_git.into_iter(), common.since);
         let unrestorable = git::unrestorable(&input, &plan, &conflicts_of_git);
         if skipped.is_empty() && unrestorable.is_empty() {
-            return Decision { targets, plan, left };
+            let displaced = common.displaced.find(&input, &plan);
+            if displaced.is_empty() {
+                return Decision { targets, plan, left };
+            }
+            targets.retain(|index| !displaced.contains_key(index));
+            let of_another = |(index, home): (usize, usize)| {
+                (files[index].path.clone(), LeftReason::FileOfAnother(files[home].path.clone()))
+            };
+            left.extend(displaced.into_iter().map(of_another));
+            continue;
         }
         let of_files = conflicts(&input, &plan, of_files.into_iter(), common.since);
         left.extend(of_files.into_iter().map(|(path, why)| (path, LeftReason::Conflict(why))));

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::undo::{ids, rescues, tree};
 use super::{library, log, read, run, verb};
-use crate::support::{Place, Run, User};
+use crate::support::{BINARY, Place, Run, User};
 use crate::undo::random::cases;
 
 fn marks(place: &Place) -> Vec<&'static str> {
@@ -496,4 +496,33 @@ fn two_undos_of_the_same_path_are_redone_one_by_one() {
     assert!(place.at("d/x").exists() && !place.at("d/y").exists());
     verb(&place, &["redo"]).expect(0);
     assert!(place.at("d/y").exists());
+}
+
+#[test]
+fn file_whose_own_path_is_left_keeps_the_name_that_it_has() {
+    let all: [(&[&str], &str, &[&str]); 9] = [
+        (&["mv a b"], "echo mine > a", &["undo", "--skip-conflicts"]),
+        (&["mv a b"], "", &["undo", "--exclude", "a"]),
+        (&["mv a b"], "", &["restore", "--before", "@", "b"]),
+        (&["mv d e"], "mkdir d; echo mine > d/f", &["undo", "--skip-conflicts"]),
+        (&["mv a a~; echo new > a"], "echo mine > a", &["undo", "--skip-conflicts"]),
+        (&["mv a b; echo more >> b"], "echo mine > a", &["undo", "--skip-conflicts"]),
+        (&["mv a b", "mv b c"], "echo mine > a", &["undo", "-n", "2", "--skip-conflicts"]),
+        (&["mv a t; mv x a; mv t x"], "mv a elsewhere", &["undo", "--skip-conflicts"]),
+        (&["mv a b"], "$AS undo; echo mine > b", &["redo", "--skip-conflicts"]),
+    ];
+    for (scripts, by_hand, words) in all {
+        let place = Place::new();
+        for name in ["a", "x", "d/f"] {
+            place.write(name, format!("precious {name}\n"));
+        }
+        scripts.iter().for_each(|script| drop(run(&place, &[], script)));
+        place.prepare(&by_hand.replace("$AS", BINARY));
+        let said = verb(&place, words).expect(1);
+        let kept: String = tree(&place).concat();
+        let contents = place.prepare("cat $(find . -type f | sort)");
+        for name in ["a", "x", "d/f"] {
+            assert!(contents.contains(&format!("precious {name}\n")), "{words:?} {said:?} {kept}");
+        }
+    }
 }
