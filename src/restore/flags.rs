@@ -47,6 +47,11 @@ pub fn open(handle: &Handle) -> io::Result<(File, IFlags)> {
     Ok((file, flags))
 }
 
+/// Whether what is made in a directory may get flags from it.
+pub fn are_inherited(directory: &File) -> bool {
+    rustix::fs::ioctl_getflags(directory).is_ok_and(|flags| flags.intersects(KNOWN))
+}
+
 /// Sets the flags of a state; flags that are never recorded stay as they are.
 pub fn give(handle: &Handle, state_flags: &BTreeSet<InodeFlag>) -> io::Result<()> {
     let (file, now) = open(handle)?;

@@ -21,6 +21,9 @@ use crate::snapshot::compare::state;
 use crate::snapshot::layout;
 use crate::snapshot::{FileRecord, FileType, Present};
 
+/// The extended attribute of the capabilities that a program is given (capabilities(7)).
+const CAPABILITIES: &[u8] = b"security.capability";
+
 /// What a plan is made from.
 pub struct PlanInput<'a> {
     /// The records of the snapshot.
@@ -162,12 +165,12 @@ pub enum LeftReason {
     /// It is in neither of its recorded states, and such paths are to be skipped.
     #[error("{0}")]
     Conflict(String),
-    /// The command made it where nobody could look when it ended.
-    #[error("nothing is known of what the command left there: its directory could not be searched")]
-    Unseen,
     /// It is the file that belongs at another path, which is left as it is: without this name the file would be lost.
     #[error("it is the file of {}, which is left as it is", crate::snapshot::printable(.0))]
     FileOfAnother(Vec<u8>),
+    /// The command made it where nobody could look when it ended.
+    #[error("nothing is known of what the command left there: its directory could not be searched")]
+    Unseen,
     /// Only root makes devices, and only from a trusted snapshot.
     #[error("a device can't be brought back")]
     Device,
@@ -449,8 +452,14 @@ impl<'a> Planner<'a> {
         if policy.ownership && (live.uid, live.gid) != owner {
             if self.may_give(live, owner) {
                 changes.owner = Some(owner);
-                // chown(2) clears set-ID bits.
+                // chown(2) clears set-ID bits and capabilities.
                 changes.permissions = (wanted.file_type != FileType::Symlink).then_some(permissions);
+                if let Some(value) = live.xattrs.get(CAPABILITIES) {
+                    match user.may_set(CAPABILITIES) {
+                        true => changes.xattrs.push((CAPABILITIES.to_vec(), Some(value.clone()))),
+                        false => shortfalls.push(Shortfall::xattr(CAPABILITIES)),
+                    }
+                }
             } else {
                 shortfalls.push(Shortfall::Owner(owner.0, owner.1));
             }
@@ -469,6 +478,7 @@ impl<'a> Planner<'a> {
                 && ours(&|at| at.xattrs.get(name) == live.xattrs.get(name))
                 && policy.allows(name)
             {
+                changes.xattrs.retain(|(other, _)| other != name);
                 if user.may_set(name) && (is_owner || name.starts_with(b"user.")) {
                     changes.xattrs.push((name.clone(), value.cloned()));
                 } else {

@@ -314,3 +314,35 @@ fn trusted_xattrs_of_symlinks_are_restored() {
     });
     states.there_and_back(&place);
 }
+
+#[test]
+fn capabilities_outlast_a_change_of_the_owner() {
+    if !has("setfattr") || !needs_root("capabilities and owners") {
+        return;
+    }
+    const GIVE: &str = "setfattr -n security.capability -v 0x0100000200040000000000000000000000000000 prog";
+    for (command, since) in
+        [("chown 1000 prog", ""), (&format!("chown 1000 prog; {GIVE}"), ""), ("chown 1000 prog", GIVE)]
+    {
+        let place = Place::new();
+        place.prepare(&format!("cp /bin/true prog; {}", if since.is_empty() { GIVE } else { ":" }));
+        place.record(&format!("{command}; :"));
+        place.prepare(if since.is_empty() { ":" } else { since });
+        place.run(["restore".as_ref(), "--before".as_ref(), place.out.as_os_str()]).expect(0);
+        let shown = place.prepare("stat -c %u prog; getfattr -d -m security prog | grep -c capability || :");
+        assert_eq!(shown, "0\n1\n", "{command}, then {since}");
+    }
+}
+
+#[test]
+fn flags_of_a_directory_do_not_come_to_what_is_put_back_in_it() {
+    let place = Place::new();
+    place.prepare("mkdir d; echo f > d/f; echo g > d/g");
+    if !chattr(&place, "+d", "d") {
+        return;
+    }
+    place.record("echo new > d/f; rm d/g");
+    place.run(["restore".as_ref(), "--before".as_ref(), place.out.as_os_str()]).expect(0);
+    let flags = place.prepare("lsattr d | cut -d' ' -f1 | sort -u");
+    assert!(!flags.contains('d'), "{flags}");
+}

@@ -1,6 +1,6 @@
 //! Attributes: those of new nodes, of files that stay, and last those of directories and inode flags.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 
 use super::Applier;
@@ -10,7 +10,7 @@ use crate::restore::flags;
 use crate::restore::journal::{JournalEntry, PathText};
 use crate::restore::node::{self, AttributeChanges, Shortfall, XattrChanges};
 use crate::restore::plan::{Action, Step, touched};
-use crate::restore::root::{Dentry, Handle};
+use crate::restore::root::{Dentry, Handle, parent};
 use crate::restore::targets::opposite;
 use crate::snapshot::compare::state;
 
@@ -168,6 +168,7 @@ impl Applier<'_, '_, '_> {
     pub(super) fn give_flags(&mut self) -> Result<(), Error> {
         let context = self.context;
         let mut forgotten = Vec::new();
+        let mut inherits: HashMap<Vec<u8>, bool> = HashMap::new();
         for step in context.plan.steps.iter().rev() {
             let path = self.path(step.record).to_vec();
             let new_flags = match (&step.action, self.wanted(step.record)) {
@@ -176,9 +177,16 @@ impl Applier<'_, '_, '_> {
                     Action::File { .. } | Action::HardLink { .. } | Action::Return { .. } | Action::Node,
                     Some(wanted),
                 ) if context.input.policy.privileges && flags::has_flags(wanted.file_type) => {
-                    let has_some =
+                    let had_some =
                         self.inspected(step.record).is_some_and(|live| !live.inode_flags.is_empty());
-                    Some(&wanted.inode_flags).filter(|flags| has_some || !flags.is_empty())
+                    let are_inherited = |directory: &Vec<u8>| {
+                        let opened = open_directory(context.root, directory).ok().flatten();
+                        opened.is_some_and(|directory| flags::are_inherited(&directory))
+                    };
+                    let mut may_inherit =
+                        || *inherits.entry(parent(&path).to_vec()).or_insert_with_key(are_inherited);
+                    let has_some = had_some || !wanted.inode_flags.is_empty() || may_inherit();
+                    has_some.then_some(&wanted.inode_flags)
                 }
                 _ => None,
             };
