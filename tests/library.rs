@@ -10,6 +10,7 @@ mod paths;
 mod pick;
 mod session;
 mod stress;
+mod taken_back;
 mod undo;
 
 use std::fs;

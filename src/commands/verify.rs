@@ -14,6 +14,7 @@ use super::progress;
 use crate::cli::{DriftPolicy, Verify};
 use crate::restore::drift::{self, Difference, Drift, DriftKind};
 use crate::restore::interrupted;
+use crate::restore::rescue::repetition;
 use crate::restore::root::Root;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::Fingerprint;
@@ -43,9 +44,8 @@ pub fn run(args: &Verify, console: &mut Console) -> VerbResult {
 /// Reports interrupted restores of the snapshot.
 fn report_interrupted(snapshot: &Snapshot, console: &mut Console) {
     for rescue in interrupted::interrupted(snapshot) {
-        let Some(command) = rescue.snapshot.map(|rescue| shell_line(&rescue.header().command)) else {
-            continue;
-        };
+        let Some(snapshot) = &rescue.snapshot else { continue };
+        let command = shell_line(&repetition(&snapshot.header().command, &rescue.path));
         let path = shell_word(rescue.path.as_os_str().as_encoded_bytes()).into_owned();
         console.say(format_args!(
             "a restore of this snapshot was interrupted: {command} completes it, and agent-snapshot restore --before \

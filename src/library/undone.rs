@@ -1,6 +1,7 @@
 //! Which recordings are undone, or some of their paths are, by the rescues that the restores of them have left.
 //!
-//! Nothing else says so: a restore that was killed has left no finished rescue.
+//! Nothing else says so: a restore that was killed has left no finished rescue, and one that was taken back after that
+//! counts as little as what took it back.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -13,7 +14,7 @@ use super::log::is_at_or_below;
 use super::{Error, Library, is_id, is_rescue_name};
 use crate::snapshot::change::PathEffect;
 use crate::snapshot::layout::UNFINISHED;
-use crate::snapshot::request::{MERGING, is_same_request};
+use crate::snapshot::request::{MERGING, TAKEN_BACK, is_same_request};
 use crate::snapshot::{Header, Snapshot};
 
 /// What was undone of the recordings of a library, by their identifiers: one entry for each undo that is not redone, the
@@ -135,6 +136,8 @@ struct PastRestore {
     is_whole: bool,
     /// The name of the rescue that it puts back; without one, a redo takes back all that was undone of these.
     takes_back: Option<OsString>,
+    /// Whether it was interrupted and taken back, or has taken back one that was: nothing has come of it.
+    is_void: bool,
     command: Vec<Vec<u8>>,
 }
 
@@ -176,7 +179,9 @@ impl UndoneRecordings {
             let Some(mut restore) = past_restore(&header, &restores) else { continue };
             // One that went on has changed more since.
             restore.ids.retain(|id| !goes_on(id, &header.started_at));
-            all.add(&mut restore, &header.started_at, &rescue);
+            if !restore.is_void {
+                all.add(&mut restore, &header.started_at, &rescue);
+            }
             restores.extend(rescue.file_name().map(|name| (name.to_owned(), restore)));
         }
         all.in_parts = all.undone.keys().filter(|id| all.is_undone_in_parts(id, library)).cloned().collect();
@@ -319,6 +324,7 @@ fn past_restore(header: &Header, restores: &HashMap<OsString, PastRestore>) -> O
         paths,
         is_limited,
         takes_back: None,
+        is_void: rest.contains(&TAKEN_BACK),
         command: header.command.clone(),
     };
     let Some(snapshot) = snapshot else {
@@ -327,13 +333,15 @@ fn past_restore(header: &Header, restores: &HashMap<OsString, PastRestore>) -> O
     };
     let name = Path::new(OsStr::from_bytes(snapshot)).file_name()?;
     // A rescue that was restored before its own restore had ended has its final name since.
-    let name =
-        OsStr::from_bytes(name.as_bytes().strip_suffix(UNFINISHED.as_bytes()).unwrap_or(name.as_bytes()));
+    let final_name = name.as_bytes().strip_suffix(UNFINISHED.as_bytes());
+    let was_unfinished = final_name.is_some();
+    let name = final_name.map_or(name, OsStr::from_bytes);
     let Some(earlier) = restores.get(name) else {
         restore.ids = vec![text(name.as_bytes())];
         return Some(restore);
     };
     restore.ids.clone_from(&earlier.ids);
+    restore.is_void |= earlier.is_void && is_before && was_unfinished;
     restore.effect = match (earlier.effect, is_before) {
         (Effect::Undo, true) | (Effect::Redo, false) => Effect::Redo,
         (Effect::Redo, true) | (Effect::Undo, false) => Effect::Undo,

@@ -29,7 +29,7 @@ use crate::snapshot::blobs::{BlobWriter, Compression, Side, StoreLimit, blob_key
 use crate::snapshot::compare::state;
 use crate::snapshot::digest::digest_file;
 use crate::snapshot::layout::{Commit, MANIFEST, SnapshotDir, TEMPORARY};
-use crate::snapshot::request::SKIPPING;
+use crate::snapshot::request::{SKIPPING, TAKEN_BACK};
 use crate::snapshot::wire::write_manifest;
 use crate::snapshot::*;
 
@@ -67,6 +67,11 @@ pub fn recordings(command: &[Vec<u8>]) -> &[Vec<u8>] {
 /// The command line that does the request of the rescue in `directory` again.
 pub fn repetition(command: &[Vec<u8>], directory: &Path) -> Vec<Vec<u8>> {
     match command {
+        // The same request would begin anew: to end its taking back is what remains.
+        [program, ..] if is_taken_back(command) => {
+            let path = directory.as_os_str().as_bytes();
+            [program.as_slice(), b"restore", path, b"--before"].map(<[u8]>::to_vec).into()
+        }
         // One of the recordings names all that were undone with it.
         [program, verb, words @ ..] if verb == b"redo" => {
             let is_limit = |word: &&Vec<u8>| word.starts_with(b"--");
@@ -340,16 +345,33 @@ pub fn write(
 
 /// Removes all other paths than these from an unfinished rescue: they are as they were before its restore.
 pub fn keep_only(rescue: &Snapshot, paths: &BTreeSet<Vec<u8>>) -> io::Result<()> {
+    rewrite(rescue, SKIPPING, |record| paths.contains(&record.path))
+}
+
+/// Marks an unfinished rescue all paths of which are as they were before its restore: from now on, that can't be completed.
+pub fn mark_as_taken_back(rescue: &Snapshot) -> io::Result<()> {
+    rewrite(rescue, TAKEN_BACK, |_| true)
+}
+
+/// Whether a rescue with this command is marked so.
+pub fn is_taken_back(command: &[Vec<u8>]) -> bool {
+    command.iter().any(|word| word == TAKEN_BACK)
+}
+
+/// Writes the manifest of an unfinished rescue anew, with this word in the command and only some of the paths.
+fn rewrite(rescue: &Snapshot, word: &[u8], is_kept: impl Fn(&FileRecord) -> bool) -> io::Result<()> {
     let mut header = rescue.header().clone();
-    if !header.command.iter().any(|word| word == SKIPPING) {
-        header.command.push(SKIPPING.to_vec());
-    }
-    let kept = rescue.files().iter().filter(|record| paths.contains(&record.path));
+    header.command.retain(|other| other != word && other != TAKEN_BACK);
+    header.command.push(word.to_vec());
+    let kept = rescue.files().iter().filter(|record| is_kept(record));
+    let path = rescue.path().join(MANIFEST);
     let mut manifest = tempfile::Builder::new();
     let manifest = manifest.prefix(TEMPORARY.0).suffix(TEMPORARY.1).tempfile_in(rescue.path())?;
     write_manifest(manifest.as_file(), &header, kept)?;
+    // It tells when its restore began to change files.
+    manifest.as_file().set_modified(std::fs::metadata(&path)?.modified()?)?;
     manifest.as_file().sync_all()?;
-    manifest.persist(rescue.path().join(MANIFEST)).map(drop).map_err(|error| error.error)
+    manifest.persist(path).map(drop).map_err(|error| error.error)
 }
 
 /// Stores the bytes of a file; false if it is no longer there, or not as it was when it was looked at.

@@ -255,21 +255,28 @@ fn write_rescue(
 }
 
 /// Gives the rescues of a restore that is done their final names: also that of the one which it has `taken_back`, of which it
-/// has skipped some paths.
+/// may have skipped some paths.
 fn end_rescues(
     taken_back: Option<(&Snapshot, &BTreeSet<Vec<u8>>)>,
     journal: Journal,
     interrupted: &InterruptedRestores,
 ) -> io::Result<()> {
+    let mut taken_back_whole = None;
     if let Some((rescue, skipped)) = taken_back {
-        if !skipped.is_empty() {
+        let path = rescue.path().canonicalize()?;
+        if skipped.is_empty() {
+            rescue::mark_as_taken_back(rescue)?;
+            taken_back_whole = Some(path);
+        } else {
             rescue::keep_only(rescue, skipped)?;
+            rescue_directory::end(&path)?;
         }
-        rescue_directory::end(&rescue.path().canonicalize()?)?;
     }
     // The oldest last: without it a later one would present half-written files as what was there.
     journal.finish()?;
-    interrupted.own.iter().rev().try_for_each(|one| rescue_directory::end(&one.path))
+    interrupted.own.iter().rev().try_for_each(|one| rescue_directory::end(&one.path))?;
+    // Until now, whoever finds it takes it back again, and these with it; alone they would seem to be restores to take back.
+    taken_back_whole.map_or(Ok(()), |path| rescue_directory::end(&path))
 }
 
 /// The conflicts of the request, and the targets that only a later change has brought back to a recorded state.

@@ -6,6 +6,8 @@ use super::layout::UNFINISHED;
 pub const SKIPPING: &[u8] = b"--skip-conflicts";
 /// The option that merges text files that are conflicts.
 pub const MERGING: &[u8] = b"--merge";
+/// No option, but a word that the command of a rescue gets once its restore, which was interrupted, is taken back as a whole.
+pub const TAKEN_BACK: &[u8] = b"--taken-back";
 
 /// Whether two commands are the same request, whatever they do about conflicts: the one that completes an interrupted
 /// restore may have to decide on that. A rescue counts as the same under its unfinished and its final name.
