@@ -5,7 +5,9 @@ mod scenario;
 mod machine;
 
 use std::env;
+use std::ffi::CString;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::{Duration, Instant};
 
 use libc::*;
 use scenario::{error, line, said};
@@ -169,7 +171,7 @@ fn execute_with(fd: c_int) {
     // The same number stays as it is.
     assert_eq!(c!(dup2(fd, 3)), 3);
     c!(fcntl(3, F_SETFD, 0));
-    let words: Vec<_> = env::args().skip(2).map(|word| std::ffi::CString::new(word).unwrap()).collect();
+    let words: Vec<_> = env::args().skip(2).map(|word| CString::new(word).unwrap()).collect();
     let mut argv: Vec<_> = words.iter().map(|word| word.as_ptr()).collect();
     argv.push(std::ptr::null());
     c!(execv(argv[0], argv.as_ptr()));
@@ -339,6 +341,59 @@ fn catches() {
     scenario::end(3);
 }
 
+static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// Waits until the other one is about to make its call, and a little longer.
+fn wait_until_started(round: u64) {
+    while !STARTED.swap(false, Ordering::SeqCst) {
+        std::hint::spin_loop();
+    }
+    let now = Instant::now();
+    while now.elapsed() < Duration::from_micros(round % 50 * 5) {
+        std::hint::spin_loop();
+    }
+}
+
+/// For each of so many files: a process with our memory and descriptors is killed while it opens that to append to it. If
+/// the descriptor is there all the same, this process writes to it.
+fn killed_in_opens() {
+    extern "C" fn opens(path: *mut c_void) -> c_int {
+        STARTED.store(true, Ordering::SeqCst);
+        c!(syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_APPEND, 0));
+        0
+    }
+    let mut stack = vec![0u8; 64 << 10];
+    let next = c!(dup(0));
+    for round in 0..argument(2).parse().unwrap() {
+        c!(close(next));
+        let path = CString::new(format!("f{round}")).unwrap();
+        let top = stack.as_mut_ptr_range().end;
+        let flags = CLONE_VM | CLONE_FILES | SIGCHLD;
+        let child = c!(clone(opens, top.cast(), flags, path.as_ptr().cast_mut().cast()));
+        assert!(child > 0, "{}", error());
+        wait_until_started(round);
+        c!(kill(child, SIGKILL));
+        scenario::wait(child);
+        c!(write(next, c"late\n".as_ptr().cast(), 5));
+    }
+}
+
+/// For each of so many files: a process ends while another thread of it sets an extended attribute.
+fn ends_beside_changes() {
+    for round in 0..argument(2).parse().unwrap() {
+        let path = CString::new(format!("f{round}")).unwrap();
+        scenario::wait(scenario::fork(|| {
+            std::thread::spawn(move || {
+                let value = [b'z'; 3000];
+                STARTED.store(true, Ordering::SeqCst);
+                c!(setxattr(path.as_ptr(), c"user.mark".as_ptr(), value.as_ptr().cast(), value.len(), 0));
+            });
+            wait_until_started(round);
+            0
+        }));
+    }
+}
+
 /// Asks for so many paths, most of them absent.
 fn many() {
     let count: usize = argument(2).parse().unwrap();
@@ -364,7 +419,7 @@ fn unnamed() {
     let argv = [c"named".as_ptr(), c"--list".as_ptr(), std::ptr::null()];
     let environment: [*const c_char; 1] = [std::ptr::null()];
     if argument(2) == "execve" {
-        let path = std::ffi::CString::new(format!("/proc/self/fd/{fd}")).unwrap();
+        let path = CString::new(format!("/proc/self/fd/{fd}")).unwrap();
         c!(execve(path.as_ptr(), argv.as_ptr(), environment.as_ptr()));
     } else {
         let flags = AT_EMPTY_PATH;
@@ -381,6 +436,8 @@ fn main() {
         ("traces", traces),
         ("executes_in_threads", executes_in_threads),
         ("many", many),
+        ("killed_in_opens", killed_in_opens),
+        ("ends_beside_changes", ends_beside_changes),
         ("receive", receive),
         ("take", take),
         ("race", race),

@@ -15,6 +15,7 @@ use agent_snapshot::snapshot::Snapshot;
 use agent_snapshot::snapshot::layout::JOURNAL;
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
+use rustix::fs::XattrFlags;
 
 /// Longer than any round takes on a busy machine: what takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -268,6 +269,59 @@ fn verb_waits_for_the_recorder_of_a_killed_recording() {
     let shown = show.wait_with_output().unwrap();
     assert!(waits.contains("waiting for process"), "{waits}");
     assert!(shown.status.success() && String::from_utf8_lossy(&shown.stdout).contains("killed"), "{shown:?}");
+}
+
+/// Enough for some of them to die after their call has taken effect.
+const ROUNDS: usize = 200;
+
+/// Records a scenario that lets a thread die in a call for each of many files, with nothing stored but for an undo; the
+/// names of those files.
+fn record_deaths(place: &Place, scenario: &str) -> impl Iterator<Item = String> {
+    let mut command = place.recording();
+    command.args(["--keep", "undo", "--"]).arg(program("bypass")).args([scenario, &ROUNDS.to_string()]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    (0..ROUNDS).map(|round| format!("f{round}"))
+}
+
+#[test]
+fn file_that_was_opened_by_a_process_that_died_in_the_call_is_recorded() {
+    let place = Place::new();
+    (0..ROUNDS).for_each(|round| place.write(&format!("f{round}"), "old\n"));
+    let names = record_deaths(&place, "killed_in_opens");
+    let snapshot = place.snapshot();
+    assert_eq!(lost(&snapshot), []);
+    let written: Vec<String> = names.filter(|name| fs::read(place.at(name)).unwrap() != b"old\n").collect();
+    for name in &written {
+        assert_eq!(bytes(&snapshot, place.file(&snapshot, name), true), b"old\n", "{name}");
+    }
+    println!("{} of {ROUNDS} were written to", written.len());
+}
+
+#[test]
+fn attribute_that_was_set_by_a_thread_that_died_in_the_call_is_recorded() {
+    let place = Place::new();
+    for round in 0..ROUNDS {
+        let name = format!("f{round}");
+        place.write(&name, "");
+        if rustix::fs::setxattr(place.at(&name), "user.mark", b"old", XattrFlags::empty()).is_err() {
+            return println!("skipped: the filesystem has no extended attributes");
+        }
+    }
+    let names = record_deaths(&place, "ends_beside_changes");
+    let snapshot = place.snapshot();
+    assert_eq!(lost(&snapshot), []);
+    let value = |name: &String| {
+        let mut value = [0; 4096];
+        let length = rustix::fs::getxattr(place.at(name), "user.mark", &mut value[..]).unwrap();
+        value[..length].to_vec()
+    };
+    let changed: Vec<String> = names.filter(|name| value(name) != b"old").collect();
+    for name in &changed {
+        let before = place.file(&snapshot, name).before.present().unwrap();
+        assert_eq!(before.xattrs.get(&b"user.mark"[..]).unwrap(), b"old", "{name}");
+    }
+    println!("{} of {ROUNDS} were changed", changed.len());
 }
 
 #[test]

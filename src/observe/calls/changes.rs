@@ -19,7 +19,7 @@ use crate::fs::{self, FileStat};
 use crate::observe::ledger::apply::{Change, Kind};
 use crate::observe::ledger::ids::ProcessId;
 use crate::observe::ledger::in_flight::{CallId, Footprint};
-use crate::observe::ledger::inodes::{Content, Stat};
+use crate::observe::ledger::inodes::Content;
 use crate::observe::ledger::now_us;
 use crate::observe::ledger::protect::Filesystems;
 use crate::observe::mounts::{PendingMountPoint, PrivateId, makes_detached_mount};
@@ -475,7 +475,7 @@ impl Recording {
         if matches!(special, Some(Special::Credentials | Special::Namespace)) && result.is_some() {
             self.compare_credentials(caller);
         }
-        match judge(&parts, result) {
+        match judge(&parts, !private.is_empty(), result) {
             Judgement::Nothing => {}
             Judgement::Refused => {
                 for part in &parts {
@@ -746,7 +746,8 @@ fn stopped_on_the_way(part: &Part, result: Option<i64>) -> bool {
     }
 }
 
-fn judge(parts: &[Part], result: Option<i64>) -> Judgement {
+/// What the result of a call says that has these parts, and changes something on a private mount or does not.
+fn judge(parts: &[Part], changes_private: bool, result: Option<i64>) -> Judgement {
     const EFAULT: i64 = -(libc::EFAULT as i64);
     const ENOTDIR: i64 = -(libc::ENOTDIR as i64);
     match result {
@@ -754,14 +755,9 @@ fn judge(parts: &[Part], result: Option<i64>) -> Judgement {
         Some(EFAULT | ENOTDIR | -516..=-512) => Judgement::Nothing,
         Some(-4095..=-1) => Judgement::Refused,
         Some(_) => Judgement::Done,
-        // Its thread died in it: the filesystem says whether it was in time.
-        None => {
-            let differs = |part: &Part| {
-                let now = fs::lstat(&part.path).ok().flatten();
-                now.as_ref().map(Stat::from) != part.stat.as_ref().map(Stat::from)
-            };
-            if parts.iter().any(differs) { Judgement::Done } else { Judgement::Refused }
-        }
+        // Its thread died in it: of names the filesystem says whether it was in time.
+        None if parts.iter().any(Part::may_be_done) || parts.is_empty() && changes_private => Judgement::Done,
+        None => Judgement::Refused,
     }
 }
 

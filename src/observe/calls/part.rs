@@ -76,6 +76,22 @@ impl Part {
         self.found.at_path.get_or_init(|| fs::lstat(&self.path).ok().flatten()).as_ref()
     }
 
+    /// Whether the call may have taken effect, if nobody knows its result. A change in place may leave no trace in what
+    /// lstat(2) says: an open for writing leaves none, and the descriptor may be another process's too.
+    pub fn may_be_done(&self) -> bool {
+        let Meaning { kind, changes_name, .. } = self.meaning();
+        match kind {
+            // With O_CREAT and O_EXCL it fails where something is.
+            Kind::Written | Kind::Appended | Kind::Attributes => {
+                !matches!(self.effect, Effect::Open(open) if open.exclusive)
+            }
+            Kind::Used | Kind::Bound | Kind::Removed | Kind::Moved | Kind::Exchanged => {
+                let identity = |stat: Option<&FileStat>| stat.map(|stat| (stat.st_dev, stat.st_ino));
+                changes_name && identity(self.now()) != identity(self.stat.as_ref())
+            }
+        }
+    }
+
     /// What the call has opened as `fd`.
     pub fn opened(&self, caller: Caller, fd: i32) -> Option<&FileStat> {
         let stat = || rustix::fs::stat(view::descriptor_link(caller, fd).as_str()).ok();
