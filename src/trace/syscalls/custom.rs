@@ -67,6 +67,10 @@ fn clone_flags(flags: u32, clone3: bool) -> Option<Special> {
 const METADATA_IOCTLS: [u32; 8] =
     [0x4008_6602, 0x4004_6602, 0x4008_7602, 0x4008_6604, 0x401c_5820, 0x4004_7211, 0x4080_6685, 0x800c_6613];
 
+/// The ioctls that change bytes in the middle of a file, as fallocate does, also one that is open for appending:
+/// FS_IOC_ZERO_RANGE, FS_IOC_UNRESVSP, FS_IOC_UNRESVSP64.
+const REWRITING_IOCTLS: [u32; 3] = [0x4030_5839, 0x4030_5829, 0x4030_582b];
+
 /// The ioctls that tell inode flags: FS_IOC_GETFLAGS, its 32-bit form, FS_IOC_FSGETXATTR.
 const FLAG_IOCTLS: [u32; 3] = [0x8008_6601, 0x8004_6601, 0x801c_581f];
 
@@ -87,8 +91,15 @@ const OPEN_BY_HANDLE: u32 = 0xc038_586b;
 const UNJUDGEABLE: [u32; 3] = [0x5412, 0x541c, 0xaa00];
 
 pub(super) const IOCTLS: &[Condition] = &{
-    const KINDS: [&[u32]; 6] =
-        [&METADATA_IOCTLS, &COUNTED_IOCTLS, &FLAG_IOCTLS, &EXTENT_IOCTLS, &UNJUDGEABLE, &[OPEN_BY_HANDLE]];
+    const KINDS: [&[u32]; 7] = [
+        &METADATA_IOCTLS,
+        &REWRITING_IOCTLS,
+        &COUNTED_IOCTLS,
+        &FLAG_IOCTLS,
+        &EXTENT_IOCTLS,
+        &UNJUDGEABLE,
+        &[OPEN_BY_HANDLE],
+    ];
     const COUNT: usize = {
         let (mut count, mut kind) = (0, 0);
         while kind < KINDS.len() {
@@ -114,6 +125,7 @@ pub(super) const IOCTLS: &[Condition] = &{
 pub(super) fn ioctl(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     let effect = match low(args, 1) {
         operation if METADATA_IOCTLS.contains(&operation) => Effect::Metadata,
+        operation if REWRITING_IOCTLS.contains(&operation) => Effect::Rewrite,
         operation if FLAG_IOCTLS.contains(&operation) => Effect::Ask(Asked::InodeFlags),
         operation if EXTENT_IOCTLS.contains(&operation) => Effect::Ask(Asked::Transient),
         operation => {

@@ -581,6 +581,10 @@ fn calls_by_descriptor_change_its_file() {
     assert_eq!(call("ioctl").int(3).word(0x4008_6604).accesses(), [fd(3, Effect::Metadata)]);
     assert_eq!(call("ioctl").int(3).word(0x401c_5820).accesses(), [fd(3, Effect::Metadata)]);
     assert_eq!(call("ioctl").int(3).word(0x4080_6685).accesses(), [fd(3, Effect::Metadata)]);
+    for rewrites in [0x4030_5839, 0x4030_5829, 0x4030_582b] {
+        assert_eq!(call("ioctl").int(3).word(rewrites).accesses(), [fd(3, Effect::Rewrite)]);
+    }
+    assert_eq!(call("ioctl").int(3).word(0x4030_5828).decode(), DecodedSyscall::default(), "FS_IOC_RESVSP");
     assert_eq!(call("ioctl").int(3).word(0x5000_940e).special(), Some(Special::Unmodelled));
     assert_eq!(call("ioctl").int(3).word(0x5413).decode(), DecodedSyscall::default(), "TIOCGWINSZ");
 }
