@@ -159,6 +159,25 @@ const CREDENTIALS: &[Case] = &[
             fails(EACCES, sys!(SYS_open, c"f", O_RDONLY));
         })
         .then("f | existence | file | file"),
+    case("creates_what_it_may_not_open", &["landlock_restrict_self"])
+        .given(|| file("f"))
+        .when(|| {
+            const WRITE_FILE: u64 = 1 << 1;
+            let handled = WRITE_FILE;
+            let rules = match sys!(SYS_landlock_create_ruleset, &raw const handled, 8, 0) {
+                Err(EOPNOTSUPP) => skip("no Landlock here"),
+                other => fd(other),
+            };
+            ok(sys!(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+            ok(sys!(SYS_landlock_restrict_self, rules, 0));
+            fails(EACCES, sys!(SYS_open, c"f", O_CREAT | O_WRONLY, 0o644));
+            fails(EACCES, sys!(SYS_open, c"new", O_CREAT | O_WRONLY, 0o644));
+            fails(EEXIST, sys!(SYS_open, c"new", O_CREAT | O_EXCL | O_WRONLY, 0o644));
+        })
+        .then(
+            "f | existence | file | file
+             new | write,existence | absent | file",
+        ),
 ];
 
 const OTHERS: &[Case] = &[

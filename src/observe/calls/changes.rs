@@ -751,6 +751,7 @@ fn judge(parts: &[Part], changes_private: bool, result: Option<i64>) -> Judgemen
     const EFAULT: i64 = -(libc::EFAULT as i64);
     const ENOTDIR: i64 = -(libc::ENOTDIR as i64);
     match result {
+        Some(-4095..=-1) if parts.iter().any(|part| part.was_created_in_vain(result)) => Judgement::Done,
         // ERESTARTSYS and its variants: the kernel restarts the call.
         Some(EFAULT | ENOTDIR | -516..=-512) => Judgement::Nothing,
         Some(-4095..=-1) => Judgement::Refused,

@@ -92,6 +92,16 @@ impl Part {
         }
     }
 
+    /// Whether the call, an open, has failed after it had created the file: Landlock and other security modules judge the
+    /// open of what is there then. EEXIST says that another one was faster.
+    pub fn was_created_in_vain(&self, result: Option<i64>) -> bool {
+        const EEXIST: i64 = -(libc::EEXIST as i64);
+        matches!(self.effect, Effect::Open(open) if open.create)
+            && self.stat.is_none()
+            && result != Some(EEXIST)
+            && self.now().is_some()
+    }
+
     /// What the call has opened as `fd`.
     pub fn opened(&self, caller: Caller, fd: i32) -> Option<&FileStat> {
         let stat = || rustix::fs::stat(view::descriptor_link(caller, fd).as_str()).ok();
