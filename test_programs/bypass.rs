@@ -31,6 +31,37 @@ fn receive() {
     use_descriptor(i32::try_from(control[2]).unwrap());
 }
 
+/// Receives over the socket that is descriptor 3 where the kernel can't write to the header of the message, or of the
+/// second one of two, and writes to the descriptor that came all the same.
+fn receive_and_fault() {
+    let size = 4096;
+    let second = argument(2) == "second";
+    let pages =
+        c!(mmap(std::ptr::null_mut(), 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    let edge = pages.wrapping_byte_add(size);
+    let last = edge.cast::<mmsghdr>();
+    let first = if second { last.wrapping_sub(1) } else { last };
+    let mut byte = 0u8;
+    let mut part = iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let mut control = [[0u64; 3]; 2];
+    for (message, control) in [first, last].into_iter().zip(&mut control) {
+        // SAFETY: both are in the pages.
+        let header = unsafe { &mut (*message).msg_hdr };
+        header.msg_iov = &raw mut part;
+        header.msg_iovlen = 1;
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = 24;
+    }
+    assert_eq!(c!(mprotect(edge, size, PROT_READ)), 0);
+    if second {
+        assert_eq!(c!(recvmmsg(3, first, 2, 0, std::ptr::null_mut())), 1, "{}", error());
+    } else {
+        assert_eq!(c!(recvmsg(3, first.cast(), 0)), -1);
+        assert_eq!(error(), "EFAULT");
+    }
+    use_descriptor(i32::try_from(control[1][2]).unwrap());
+}
+
 fn use_descriptor(fd: c_int) {
     if c!(write(fd, c"written\n".as_ptr().cast(), 8)) < 0 {
         line(&said(c!(read(fd, [0u8; 8].as_mut_ptr().cast(), 8)) as i64));
@@ -439,6 +470,7 @@ fn main() {
         ("killed_in_opens", killed_in_opens),
         ("ends_beside_changes", ends_beside_changes),
         ("receive", receive),
+        ("receive_and_fault", receive_and_fault),
         ("take", take),
         ("race", race),
         ("undumpable", undumpable),

@@ -16,10 +16,22 @@ use crate::support::{BINARY, Place, SKIPPED, bytes, lost, program, shown};
 /// Records a command that receives `file` over a socket and writes to it, or reads where it may not.
 fn record_receiver(place: &Place, options: &[&str], file: &File) {
     let (ours, theirs) = UnixDatagram::pair().unwrap();
+    send_and_record(place, options, "receive", &ours, theirs, file);
+}
+
+/// Sends `file` and records a scenario that receives it as it likes.
+fn send_and_record(
+    place: &Place,
+    options: &[&str],
+    scenario: &str,
+    ours: &UnixDatagram,
+    theirs: UnixDatagram,
+    file: &File,
+) {
     let (part, file) = ([IoSlice::new(b"x")], [file.as_raw_fd()]);
     let rights = [ControlMessage::ScmRights(&file)];
     sendmsg::<()>(ours.as_raw_fd(), &part, &rights, MsgFlags::empty(), None).unwrap();
-    let script = format!("exec {} receive 3<&0 < /dev/null", program("bypass").display());
+    let script = format!("exec {} {scenario} 3<&0 < /dev/null", program("bypass").display());
     let mut command = place.recording();
     let output = command.args(options).args(["sh", "-c", &script]).stdin(OwnedFd::from(theirs)).output();
     let output = output.unwrap();
@@ -38,6 +50,25 @@ fn descriptor_received_over_a_socket_is_recorded() {
         // Another process may have written before the recorder saw the descriptor.
         assert_eq!(lost(&snapshot), if writes { vec![WarningKind::LateBeforeState] } else { vec![] });
         assert_eq!(bytes(&snapshot, place.file(&snapshot, "f"), true), b"content\n");
+    }
+}
+
+#[test]
+fn descriptor_that_came_with_a_message_whose_header_is_read_only_is_recorded() {
+    for scenario in ["receive_and_fault", "receive_and_fault second"] {
+        let place = Place::new();
+        place.write("f", "content\n");
+        let file = File::options().write(true).open(place.at("f")).unwrap();
+        let (ours, theirs) = UnixDatagram::pair().unwrap();
+        if scenario.ends_with("second") {
+            ours.send(b"x").unwrap();
+        }
+        send_and_record(&place, &[], scenario, &ours, theirs, &file);
+        let snapshot = place.snapshot();
+        assert_eq!(place.recorded(&snapshot), ["f write"], "{scenario}");
+        assert_eq!(lost(&snapshot), [WarningKind::LateBeforeState], "{scenario}");
+        assert_eq!(bytes(&snapshot, place.file(&snapshot, "f"), true), b"content\n", "{scenario}");
+        assert_eq!(fs::read(place.at("f")).unwrap(), b"written\n", "{scenario}");
     }
 }
 

@@ -475,6 +475,7 @@ impl Recording {
         if matches!(special, Some(Special::Credentials | Special::Namespace)) && result.is_some() {
             self.compare_credentials(caller);
         }
+        self.descriptor_came(caller, process, special, result);
         match judge(&parts, !private.is_empty(), result) {
             Judgement::Nothing => {}
             Judgement::Refused => {
@@ -500,7 +501,6 @@ impl Recording {
                         self.lookups.forget();
                     }
                 }
-                self.descriptor_came(caller, process, special, result);
                 match parts.as_mut_slice() {
                     [from, to] if matches!(from.effect, Effect::RenameFrom { .. }) => {
                         self.renamed(process, from, to);

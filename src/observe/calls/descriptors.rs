@@ -30,6 +30,9 @@ const CONTROL_HEADER: usize = 16;
 /// The most messages of one recvmmsg(2).
 const MESSAGES_MAX: u64 = 1024;
 
+const EFAULT: i64 = -(libc::EFAULT as i64);
+const EINVAL: i64 = -(libc::EINVAL as i64);
+
 impl Recording {
     /// Records what a call brought that names no path.
     pub fn descriptor_came(
@@ -39,19 +42,25 @@ impl Recording {
         special: Option<Special>,
         result: Option<i64>,
     ) {
-        let Some(result) = result.and_then(|result| u64::try_from(result).ok()) else { return };
+        let Some(result) = result else { return };
         match special {
             Some(Special::UnnamedOpen { open }) => {
-                if let Ok(fd) = i32::try_from(result) {
+                if let Some(fd) = i32::try_from(result).ok().filter(|fd| *fd >= 0) {
                     let late = open.is_none_or(|open| open.truncate);
                     self.record_open_descriptor(caller, process, fd, late);
                 }
             }
-            Some(Special::Received { messages, many }) => {
+            Some(Special::Received { messages, room }) => {
+                let count = match u64::try_from(result) {
+                    // The next one may have failed as below.
+                    Ok(count) => room.min(count.saturating_add(1)).min(MESSAGES_MAX),
+                    // The descriptors come before the kernel writes the header and the address, which may fail.
+                    Err(_) if matches!(result, EFAULT | EINVAL) => 1,
+                    Err(_) => return,
+                };
                 if self.mounts.has_namespaces() {
                     self.processes.set_traits(caller.tgid, |traits| traits.in_foreign_mount_namespace = true);
                 }
-                let count = if many { result.min(MESSAGES_MAX) } else { 1 };
                 for at in 0..count {
                     let message = RemoteAddr(messages.0.wrapping_add(at * MESSAGE_OF_MANY));
                     for fd in received(&TraceeMemory(caller.tid), message) {

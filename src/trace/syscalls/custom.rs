@@ -281,14 +281,14 @@ pub(super) fn recvmsg(args: &Args, memory: &dyn Memory, decoded: &mut DecodedSys
     let mut words = [0; 6];
     memory.read_words(address(args, 1), &mut words)?;
     if words[4] != 0 && words[5] >= ONE {
-        decoded.special = Some(Special::Received { messages: address(args, 1), many: false });
+        decoded.special = Some(Special::Received { messages: address(args, 1), room: 1 });
     }
     Ok(())
 }
 
 /// An array of messages: which of them had room is seen after the syscall.
 pub(super) fn recvmmsg(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
-    decoded.special = Some(Special::Received { messages: address(args, 1), many: true });
+    decoded.special = Some(Special::Received { messages: address(args, 1), room: low(args, 2).into() });
     Ok(())
 }
 

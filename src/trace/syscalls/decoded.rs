@@ -217,8 +217,8 @@ pub enum Special {
     Received {
         /// The message, or the array of them.
         messages: RemoteAddr,
-        /// Whether it is an array; the result is its length.
-        many: bool,
+        /// For how many messages there is room.
+        room: u64,
     },
     /// listen: a socket without an address gets one.
     Listen {

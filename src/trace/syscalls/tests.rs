@@ -642,12 +642,12 @@ fn messages_matter_where_they_have_room_for_a_descriptor() {
     let message = |control: u64, length: u64| {
         call("recvmsg").int(3).words(&[0, 0, 0, 0, control, length, 0]).try_decode().unwrap().special
     };
-    assert!(matches!(message(8, 20), Some(Special::Received { many: false, .. })));
+    assert!(matches!(message(8, 20), Some(Special::Received { room: 1, .. })));
     assert_eq!(message(8, 19), None);
     assert_eq!(message(0, 64), None);
     assert_eq!(call("recvmsg").int(3).word(8).try_decode(), Err(Fault::Unmapped));
-    let many = Special::Received { messages: RemoteAddr(8), many: true };
-    assert_eq!(call("recvmmsg").int(3).word(8).special(), Some(many));
+    let many = Special::Received { messages: RemoteAddr(8), room: 3 };
+    assert_eq!(call("recvmmsg").int(3).word(8).word(3).special(), Some(many));
 }
 
 #[test]
