@@ -165,6 +165,29 @@ fn change_through_an_overlay_is_one_of_its_upper_directory() {
 }
 
 #[test]
+fn change_through_an_overlay_is_found_however_it_is_reached() {
+    const MOUNT: &str = "mount -t overlay x -o lowerdir=low,upperdir=up,workdir=../internal m";
+    const SCRIPTS: &[&str] = &["mount --bind m/d other; echo k >> other/h; mkdir other/z"];
+    for user in User::all() {
+        let set_up = || {
+            let place = Place::of(*user);
+            place.prepare(
+                "mkdir -p low/d up m other/up ../internal ../work2; echo 1 > low/f; echo 2 > low/g; echo 3 > low/d/h
+                echo u > up/u",
+            );
+            place
+        };
+        if !set_up().can_run(&["unshare", "-rm", "sh", "-euc", MOUNT]) {
+            continue;
+        }
+        for script in SCRIPTS {
+            eprintln!("{script}");
+            record(&set_up(), &format!("unshare -rm sh -euc '{MOUNT}; {script}'"));
+        }
+    }
+}
+
+#[test]
 fn image_mounted_in_a_namespace_is_a_loss() {
     if !can_mount() || !has("mkfs.ext4") {
         return;

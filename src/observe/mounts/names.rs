@@ -153,7 +153,7 @@ impl Naming {
         let Some(part) = mount.path_within(path).or_else(detached) else { return Place::Unnamed };
         match name {
             MountName::Ours { mount: id, at, compare } => {
-                let rest = &part[mount_root_length(mount)..];
+                let rest = &part[trim_root(&mount.root).len()..];
                 let name = match (at.as_slice(), rest) {
                     (at, b"" | b"/") => at.to_vec(),
                     (b"/", rest) => rest.to_vec(),
@@ -168,20 +168,14 @@ impl Naming {
                 name.map_or(Place::Unnamed, Place::Named)
             }
             MountName::Private(id) => Place::Private(*id),
+            // The directories stand for the whole filesystem, whatever part of it the mount shows.
             MountName::Overlay(layers) => {
-                let rest = &part[mount_root_length(mount)..];
-                let rest = if rest == b"/" { Vec::new() } else { rest.to_vec() };
-                Place::Overlay(Layers { rest, ..layers.clone() })
+                Place::Overlay(Layers { rest: trim_root(&part).to_vec(), ..layers.clone() })
             }
             MountName::Served => Place::Served,
             MountName::Unnamed => Place::Unnamed,
         }
     }
-}
-
-/// How much of a path within the filesystem is the part that the mount shows.
-fn mount_root_length(mount: &Mount) -> usize {
-    if mount.root == b"/" { 0 } else { mount.root.len() }
 }
 
 impl OwnMounts {
