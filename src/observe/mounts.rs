@@ -341,9 +341,9 @@ impl Mounts {
         };
         self.naming.private.borrow_mut().find_again(table.mounts());
         let former = self.namespaces.remove(&view.namespace);
-        let former = former.iter().flat_map(|namespace| namespace.table.mounts());
         self.detached.retain(|id, _| table.get(*id).is_none());
-        for mount in former.filter(|mount| !is_ours && table.get(mount.id).is_none()) {
+        let gone = former.iter().flat_map(|namespace| namespace.table.mounts());
+        for mount in gone.filter(|mount| !is_ours && table.get(mount.id).is_none()) {
             if self.detached.len() < DETACHED_LIMIT {
                 self.detached.insert(mount.id, mount.clone());
             }
@@ -353,7 +353,7 @@ impl Mounts {
                 |id: &NamespaceId| self.views.values().flatten().any(|(_, view)| view.namespace == *id);
             self.namespaces.retain(|id, _| in_use(id));
         }
-        self.namespaces.insert(view.namespace, Namespace::new(table));
+        self.namespaces.insert(view.namespace, Namespace::new(table, former.as_ref()));
         self.stale.retain(|stale| *stale != view.namespace);
         self.tables_read += 1;
     }
@@ -408,11 +408,15 @@ impl Mounts {
         namespace.and_then(|namespace| namespace.table.at(path)).is_some_and(|found| found.is_read_only)
     }
 
-    /// The overlays that the tree has mounted in this namespace and whose directories are not known yet: the device of
-    /// each, with the options that name its directory for changes and the others.
-    pub fn new_overlays(&self, view: &View) -> Vec<NewOverlay> {
-        let Some(namespace) = self.namespaces.get(&view.namespace) else { return Vec::new() };
-        let Naming { ours, overlays, .. } = &self.naming;
+    /// The overlays that a call in this namespace has just mounted, or whose directories are not known yet: the device
+    /// of each, with the options that name its directory for changes and the others.
+    pub fn new_overlays(&mut self, view: &View) -> Vec<NewOverlay> {
+        let Some(namespace) = self.namespaces.get_mut(&view.namespace) else { return Vec::new() };
+        let Naming { ours, overlays, .. } = &mut self.naming;
+        // The device number was that of another one.
+        for device in std::mem::take(&mut namespace.new_overlays) {
+            overlays.remove(&device);
+        }
         let is_new = |mount: &&Mount| {
             let is_of_launch =
                 |ours_too: &Mount| ours_too.device == mount.device && ours.at_launch.contains(&ours_too.id);

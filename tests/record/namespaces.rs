@@ -167,7 +167,12 @@ fn change_through_an_overlay_is_one_of_its_upper_directory() {
 #[test]
 fn change_through_an_overlay_is_found_however_it_is_reached() {
     const MOUNT: &str = "mount -t overlay x -o lowerdir=low,upperdir=up,workdir=../internal m";
-    const SCRIPTS: &[&str] = &["mount --bind m/d other; echo k >> other/h; mkdir other/z"];
+    const SCRIPTS: &[&str] = &[
+        "mount --bind m/d other; echo k >> other/h; mkdir other/z",
+        // What is mounted next gets the device number.
+        "umount m; mount -t overlay y -o lowerdir=low,upperdir=other/up,workdir=../work2 m; echo k >> m/f; mkdir m/n",
+        "umount m; mount -t tmpfs t m; echo 1 > m/u; rm m/u",
+    ];
     for user in User::all() {
         let set_up = || {
             let place = Place::of(*user);

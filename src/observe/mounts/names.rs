@@ -49,6 +49,8 @@ pub(super) struct OwnMounts {
 #[derive(Debug, Default)]
 pub(super) struct Namespace {
     pub table: MountTable,
+    /// The devices of the overlays that were not in the table when it was read before.
+    pub new_overlays: Vec<Device>,
     names: Vec<OnceCell<MountName>>,
 }
 
@@ -75,7 +77,7 @@ pub(super) struct Naming {
     pub ours: OwnMounts,
     /// Served filesystems that were mounted before the launch.
     pub outside: Vec<Device>,
-    /// The overlays that the tree has mounted, by the devices that they got.
+    /// The overlays that the tree has mounted, by the devices that they got, which are used again.
     pub overlays: HashMap<Device, OverlayDirectories>,
     pub private: RefCell<PrivateMounts>,
 }
@@ -90,7 +92,7 @@ pub struct OverlayDirectories {
 
 impl Naming {
     fn name(&self, mount: &Mount) -> MountName {
-        let overlay = self.overlays.get(&mount.device);
+        let overlay = self.overlays.get(&mount.device).filter(|_| mount.kind == b"overlay");
         if let Some(OverlayDirectories { upper: Some(upper), lower }) = overlay {
             let (upper, lower, rest) = (upper.clone(), lower.clone(), Vec::new());
             return MountName::Overlay(Layers { upper, lower, rest });
@@ -115,10 +117,16 @@ impl Naming {
 }
 
 impl Namespace {
-    /// The namespace with these mounts.
-    pub fn new(table: MountTable) -> Namespace {
+    /// The namespace with these mounts, which had those of `former` before.
+    pub fn new(table: MountTable, former: Option<&Namespace>) -> Namespace {
         let names = table.mounts().iter().map(|_| OnceCell::new()).collect();
-        Namespace { table, names }
+        let overlays = |table: &MountTable| -> HashSet<Device> {
+            let overlays = table.mounts().iter().filter(|mount| mount.kind == b"overlay");
+            overlays.map(|mount| mount.device).collect()
+        };
+        let known = former.map(|former| overlays(&former.table)).unwrap_or_default();
+        let new_overlays = overlays(&table).difference(&known).copied().collect();
+        Namespace { table, new_overlays, names }
     }
 
     /// What `path`, which is no symlink and leads through none, is for the recorder.
@@ -248,7 +256,7 @@ mod tests {
         let own = MountTable::parse(OWN.as_bytes());
         let at_launch = own.mounts().iter().map(|mount| mount.id).collect();
         let naming = Naming { ours: OwnMounts { table: own.into(), at_launch }, ..Naming::default() };
-        let namespace = Namespace::new(MountTable::parse(table.as_bytes()));
+        let namespace = Namespace::new(MountTable::parse(table.as_bytes()), None);
         let shown = |path: &&str| match namespace.place(&naming, path.as_bytes()) {
             Place::Named(name) => String::from_utf8(name).unwrap(),
             Place::Private(_) => "private".to_owned(),
