@@ -73,6 +73,11 @@ impl Resolved {
     pub fn object(path: Vec<u8>, stat: FileStat) -> Resolved {
         Resolved { path, stat: Some(stat), ..Resolved::default() }
     }
+
+    /// What is at a place of an overlay that the tree has mounted.
+    fn on_overlay(layers: Layers) -> Resolved {
+        Resolved { path: layers.path(), stat: layers.lstat(), overlay: Some(layers), ..Resolved::default() }
+    }
 }
 
 /// A symlink that a path led through.
@@ -507,6 +512,10 @@ impl<'a> Walk<'a> {
         }
         todo.reverse();
         let rest = todo.join(&b'/');
+        if let (Some(layers), Some(link)) = (&object.overlay, link) {
+            let found = below_on_overlay(layers, link, &rest, follow)?;
+            return Ok(Resolved { crossed, ..found });
+        }
         let is_serving = self.resolver.is_serving();
         let Viewpoint { process, thread, .. } = *self.names;
         let ours = Viewpoint { prefix: Vec::new(), root: Vec::new(), mounts: None, process, thread };
@@ -696,6 +705,7 @@ impl<'a> Walk<'a> {
         let is_named = self.is_named(&outside, &target);
         match inside(&target, &self.names.root) {
             Some(inside) if is_named => Ok(inside.to_vec()),
+            Some(_) if self.names.mounts.is_some() && has_names(&outside) => Err(Unresolved::Unnamed(target)),
             Some(_) => Err(Unresolved::Nameless),
             None if self.names.prefix.is_empty() => Err(Unresolved::Nameless),
             None => Err(Unresolved::Unnamed(target)),
@@ -727,7 +737,6 @@ impl<'a> Walk<'a> {
             None => text.to_vec(),
             Some((mounts, view)) => match mounts.place(view, text) {
                 Place::Named(ours) => ours,
-                Place::Overlay(layers) => layers.path(),
                 // By the whole namespace's root, which may be above the process's own.
                 _ => match view.inside(text) {
                     Some(inside) => [self.names.prefix.as_slice(), inside].concat(),
@@ -800,12 +809,59 @@ pub fn object_behind(mounts: &Mounts, link: &[u8], text: &[u8]) -> Result<Resolv
         };
     };
     let stat = rustix::fs::stat(link).ok();
-    let path = named(place, text, stat)?;
-    match fs::lstat(&path) {
-        Ok(Some(stat)) if (stat.st_dev, stat.st_ino) == object.inode => Ok(Resolved::object(path, stat)),
-        // It was removed, or its name is another file's by now.
-        _ => Err(Unresolved::Nameless),
+    let mut links = stat.as_ref().map_or(0, |stat| stat.st_nlink);
+    let found = match place {
+        // Its directories know the object by another identity.
+        Place::Overlay(layers) if links > 0 => {
+            let found = Resolved::on_overlay(layers);
+            if found.stat.is_none() {
+                // It may count the name that was removed.
+                links -= 1;
+            }
+            Some(found).filter(|found| found.stat.is_some())
+        }
+        place => {
+            let path = named(place, text, stat)?;
+            let here = fs::lstat(&path).ok().flatten();
+            let here = here.filter(|here| links > 0 && (here.st_dev, here.st_ino) == object.inode);
+            here.map(|here| Resolved::object(path, here))
+        }
+    };
+    match found {
+        Some(found) => Ok(found),
+        None if links == 0 => Err(Unresolved::Nameless),
+        // It has other names, or its name is another file's here.
+        None => Err(Unresolved::Unnamed(text.to_vec())),
     }
+}
+
+/// Whether the object that a magic link stands for has a name somewhere.
+fn has_names(link: &[u8]) -> bool {
+    rustix::fs::stat(link).is_ok_and(|stat| stat.st_nlink > 0)
+}
+
+/// What `rest` leads to from a directory that a magic link stands for, on an overlay: an answer where no symlink and no
+/// other mount is on the way.
+pub fn below_on_overlay(
+    layers: &Layers,
+    link: &[u8],
+    rest: &[u8],
+    follow: bool,
+) -> Result<Resolved, Unresolved> {
+    let components = || rest.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
+    let mut below = layers.clone();
+    let mut parent = layers.clone();
+    for component in components() {
+        parent.clone_from(&below);
+        below.rest = [below.rest.as_slice(), b"/", component].concat();
+    }
+    let found = Resolved::on_overlay(below);
+    let above = [link, &parent.rest[layers.rest.len()..]].concat();
+    let is_plain = !components().any(|component| component == b"..")
+        && parent.lstat().as_ref().is_none_or(is_directory)
+        && !(follow && found.stat.as_ref().is_some_and(is_symlink))
+        && ObjectId::of(&above).map(|above| above.mount) == ObjectId::of(link).map(|start| start.mount);
+    if is_plain { Ok(found) } else { Err(Unresolved::Unnamed(found.path)) }
 }
 
 /// Whether `rest`, looked up from the directory that a magic link stands for, leads to what was found by names of ours: other

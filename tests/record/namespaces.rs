@@ -172,6 +172,10 @@ fn change_through_an_overlay_is_found_however_it_is_reached() {
         // What is mounted next gets the device number.
         "umount m; mount -t overlay y -o lowerdir=low,upperdir=other/up,workdir=../work2 m; echo k >> m/f; mkdir m/n",
         "umount m; mount -t tmpfs t m; echo 1 > m/u; rm m/u",
+        // By the working directory, a descriptor, and what is in /proc of one.
+        "cd m; mount -t tmpfs t ../m; echo k > new; rm u; mkdir d/z; echo k >> d/h",
+        "perl -e \"open F, q(<), q(m/g); chmod 0600, *F\"",
+        "exec 3< m/f; echo k >> /proc/self/fd/3",
     ];
     for user in User::all() {
         let set_up = || {

@@ -381,6 +381,9 @@ fn locate_from_object(
     access: &Access,
 ) -> Result<Resolved, Unseen> {
     let (base, rest) = match object_among(resolver, mounts, link) {
+        Ok(Resolved { overlay: Some(layers), .. }) => {
+            return Ok(resolve::below_on_overlay(&layers, link, path, access.follow)?);
+        }
         Ok(base) => (base.path, path),
         Err(Unseen::Unresolved(Unresolved::Nameless)) => {
             let name = |link: &[u8]| Some(object_among(resolver, mounts, link).ok()?.path);
