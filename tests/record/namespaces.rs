@@ -176,6 +176,8 @@ fn change_through_an_overlay_is_found_however_it_is_reached() {
         "cd m; mount -t tmpfs t ../m; echo k > new; rm u; mkdir d/z; echo k >> d/h",
         "perl -e \"open F, q(<), q(m/g); chmod 0600, *F\"",
         "exec 3< m/f; echo k >> /proc/self/fd/3",
+        // It is made of a copy.
+        "ln m/g m/g2; ln m/u m/d/u",
     ];
     for user in User::all() {
         let set_up = || {

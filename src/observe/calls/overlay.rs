@@ -50,7 +50,9 @@ impl Recording {
     pub fn changed_layers(&mut self, process: ProcessId, effect: Effect, place: &Resolved) -> Option<Layers> {
         let layers = place.overlay.clone()?;
         let meaning = meaning(effect, place.stat.as_ref());
-        if !(meaning.changes || meaning.changes_name) || effect == Effect::MountPoint {
+        // A hard link is made of a copy.
+        let copies = meaning.changes || meaning.changes_name || effect == Effect::HardLinkFrom;
+        if !copies || effect == Effect::MountPoint {
             return None;
         }
         let moves_directory = matches!(effect, Effect::RenameFrom { .. } | Effect::RenameTo { .. })
@@ -107,6 +109,7 @@ fn in_upper(effect: Effect, exists: bool) -> Effect {
         | Effect::Metadata
         | Effect::RemoveDirectory
         | Effect::MakeDirectory
+        | Effect::HardLinkFrom
             if exists =>
         {
             effect
