@@ -70,6 +70,8 @@ pub struct Mounts {
     views: HashMap<Tid, Vec<(Tid, Arc<View>)>, foldhash::fast::RandomState>,
     /// Counts the tables that were read.
     tables_read: u64,
+    /// What was found to have changed in our own namespace, and was not told yet.
+    unnoted: Changed,
     /// What the tree mounted and unmounted in our own namespace, in order.
     events: Vec<Event>,
     /// The mount points of calls under way.
@@ -255,6 +257,22 @@ impl Mounts {
         self.stale = self.namespaces.keys().copied().collect();
     }
 
+    /// Whether a name that goes, or comes to be another's, is that of what a mount of the tree's shows or is mounted on.
+    pub fn depend_on(&self, name: &[u8]) -> bool {
+        self.namespaces.values().any(|namespace| namespace.has_end(&self.naming, name))
+    }
+
+    /// Notes that names have gone or have come to be others', on which mounts [depend](Mounts::depend_on).
+    pub fn names_changed(&mut self) {
+        self.distrust();
+        // The kernel does not tell that by the table itself.
+        if self.has_namespaces() {
+            let changed = self.read_changed_table();
+            self.unnoted.came.extend(changed.came);
+            self.unnoted.went.extend(changed.went);
+        }
+    }
+
     /// Whether the tree has any namespace of its own, or has changed the mounts of ours.
     pub fn has_namespaces(&self) -> bool {
         !self.namespaces.is_empty()
@@ -266,18 +284,25 @@ impl Mounts {
     }
 
     fn read_own_table(&mut self) -> Changed {
-        let Some(changes) = &mut self.changes else { return Changed::default() };
-        if !is_outdated(changes) {
-            return Changed::default();
+        let mut changed = std::mem::take(&mut self.unnoted);
+        if self.changes.as_ref().is_some_and(is_outdated) {
+            self.moved = true;
+            let newly = self.read_changed_table();
+            changed.came.extend(newly.came);
+            changed.went.extend(newly.went);
         }
-        self.moved = true;
+        changed
+    }
+
+    fn read_changed_table(&mut self) -> Changed {
+        let Some(changes) = &mut self.changes else { return Changed::default() };
         let Naming { ours, outside, private, .. } = &mut self.naming;
         let before = std::mem::replace(&mut ours.table, read_table(changes).into());
         let now = &ours.table;
         // Device numbers and mount ids are used again.
         outside.retain(|device| now.mounts().iter().any(|mount| mount.device == *device));
         ours.at_launch.retain(|id| now.get(*id).is_some());
-        let differs = |one: &Mount, table: &MountTable| table.get(one.id) != Some(one);
+        let differs = |one: &Mount, table: &MountTable| !table.get(one.id).is_some_and(|other| one.is(other));
         let came = now.mounts().iter().filter(|mount| differs(mount, &before));
         let went = before.mounts().iter().filter(|mount| differs(mount, now));
         let points = |mounts: Vec<&Mount>| {

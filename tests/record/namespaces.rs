@@ -199,6 +199,44 @@ fn change_through_an_overlay_is_found_however_it_is_reached() {
 }
 
 #[test]
+fn mount_is_named_by_what_it_shows_after_that_was_renamed_or_removed() {
+    /// What the command does in its namespace before and after something is done outside.
+    const WITH_OUTSIDE: &[(&str, &str, &str)] = &[
+        ("mount --bind d e; stat e/x", "rm e/y; rmdir e; mkdir e", "mkdir e/z; ln -s q e/s"),
+        ("mount --bind f g; stat g", "rm g; mv d/x g", "echo k >> g"),
+        ("mount --bind f g; stat g", "mv g h; mv d/x g", "echo k >> g"),
+        ("mount --bind f g; stat g", "mv f h; echo new > f", "perl -e \"truncate(q(g), 1)\""),
+    ];
+    const INSIDE: &[&str] =
+        &["mount --bind f g; stat g; mv f h; echo new > f; perl -e \"truncate(q(g), 1)\""];
+    let set_up = |place: Place| {
+        place.prepare("mkdir d e; echo 1 > f; echo 2 > g; echo x > d/x; echo y > e/y; mkfifo ../asked ../go");
+        place
+    };
+    for (before, outside, after) in WITH_OUTSIDE {
+        for place in places("unshare -rm").map(set_up) {
+            eprintln!("{before}; {outside}; {after}");
+            let inside = format!("{before}; echo > ../asked; read x < ../go; {after}");
+            let outside = format!("read x < ../asked; {outside}; echo > ../go; wait");
+            record(&place, &format!("unshare -rm sh -euc '{inside}' > /dev/null & {outside}"));
+        }
+    }
+    for script in INSIDE {
+        for place in places("unshare -rm").map(set_up) {
+            eprintln!("{script}");
+            record(&place, &format!("unshare -rm sh -euc '{script}' > /dev/null"));
+        }
+    }
+    // What was removed has no name by which its other one could be found.
+    for place in places("unshare -rm").map(set_up) {
+        place.prepare("ln f f2");
+        let script = "mount --bind f g; rm f; perl -e \"truncate(q(g), 1)\"";
+        let snapshot = place.record(&format!("unshare -rm sh -euc '{script}'"));
+        assert_eq!(lost(&snapshot), [WarningKind::MountNamespace]);
+    }
+}
+
+#[test]
 fn image_mounted_in_a_namespace_is_a_loss() {
     if !can_mount() || !has("mkfs.ext4") {
         return;

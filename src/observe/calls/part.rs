@@ -352,9 +352,22 @@ impl Recording {
         }
     }
 
+    /// Notes that a name stands for nothing, or for something else: a mount shows it, or is on it, in some namespace
+    /// no longer by that name, or not at all.
+    pub fn forget_mounts_of(&mut self, path: &[u8]) {
+        if self.mounts.depend_on(path) {
+            self.mounts.names_changed();
+            self.set_served();
+            self.forget_names();
+        }
+    }
+
     /// A symlink that comes or goes may change where any path leads; a directory that goes, where those lead
     /// that went through it.
     pub fn forget_if_led_on(&mut self, part: &Part) {
+        if matches!(part.effect, Effect::Remove | Effect::RemoveDirectory) {
+            self.forget_mounts_of(&part.path);
+        }
         match part.effect {
             Effect::MakeSymlink => self.forget_names(),
             Effect::Remove | Effect::HardLinkFrom => {

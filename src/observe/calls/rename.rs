@@ -187,8 +187,11 @@ impl Recording {
         if names_moved(&from_stat) || to.stat.as_ref().is_some_and(names_moved) {
             self.resolver.renamed(&from.path, &to.path, exchange);
             self.policy.renamed(&from.path, &to.path);
-            self.mounts.distrust();
+            self.mounts.names_changed();
             self.forget_names();
+        } else {
+            self.forget_mounts_of(&from.path);
+            self.forget_mounts_of(&to.path);
         }
     }
 

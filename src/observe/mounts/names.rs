@@ -93,17 +93,20 @@ pub struct OverlayDirectories {
 impl Naming {
     fn name(&self, mount: &Mount) -> MountName {
         let overlay = self.overlays.get(&mount.device).filter(|_| mount.kind == b"overlay");
-        if let Some(OverlayDirectories { upper: Some(upper), lower }) = overlay {
+        let is_deleted = mount.root.ends_with(b"//deleted");
+        if let (Some(OverlayDirectories { upper: Some(upper), lower }), false) = (overlay, is_deleted) {
             let (upper, lower, rest) = (upper.clone(), lower.clone(), Vec::new());
             return MountName::Overlay(Layers { upper, lower, rest });
         }
         // What it shows may be read by no name of the mount's own, also in our namespace.
-        let is_private = overlay.is_some();
-        if let Some(name) = self.ours.name_of_mount(mount).filter(|_| !is_private) {
-            return name;
-        }
-        if !is_private && self.ours.shows_part_of(mount) {
-            return MountName::Parts;
+        let is_private = overlay.is_some_and(|overlay| overlay.upper.is_none());
+        if overlay.is_none() && !is_deleted {
+            if let Some(name) = self.ours.name_of_mount(mount) {
+                return name;
+            }
+            if self.ours.shows_part_of(mount) {
+                return MountName::Parts;
+            }
         }
         if mount.is_served() && !self.outside.contains(&mount.device) {
             return MountName::Served;
@@ -127,6 +130,20 @@ impl Namespace {
         let known = former.map(|former| overlays(&former.table)).unwrap_or_default();
         let new_overlays = overlays(&table).difference(&known).copied().collect();
         Namespace { table, new_overlays, names }
+    }
+
+    /// Whether the recorder calls so what a mount shows, or what it is mounted on: the table is another one if that name
+    /// goes.
+    pub fn has_end(&self, naming: &Naming, name: &[u8]) -> bool {
+        // There may be thousands, few of which have the last component.
+        let last = &name[name.iter().rposition(|byte| *byte == b'/').unwrap_or(0)..];
+        let is_so =
+            |at, point: &[u8]| matches!(self.place_on(naming, at, point), Place::Named(of) if of == name);
+        self.table.mounts().iter().enumerate().any(|(at, mount)| {
+            let covers = |parent| is_so(parent, &mount.point);
+            mount.root.ends_with(last) && is_so(at, &mount.point)
+                || mount.point.ends_with(last) && self.table.index_of(mount.parent).is_some_and(covers)
+        })
     }
 
     /// What `path`, which is no symlink and leads through none, is for the recorder.

@@ -166,6 +166,11 @@ impl Mount {
         Some(Mount { id, parent, device, root, point, kind, options, is_read_only })
     }
 
+    /// Whether it is the same mount at the same place, though what it shows may have got another name.
+    pub fn is(&self, other: &Mount) -> bool {
+        *self == Mount { root: self.root.clone(), ..other.clone() }
+    }
+
     /// What of the mounted filesystem a path below the mount point leads to.
     pub fn path_within(&self, path: &[u8]) -> Option<Vec<u8>> {
         let rest = inside(path, trim_root(&self.point))?;
