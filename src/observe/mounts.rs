@@ -262,6 +262,24 @@ impl Mounts {
         self.namespaces.values().any(|namespace| namespace.has_end(&self.naming, name))
     }
 
+    /// Notes that what is at `from` is at `to` now, so that what mounts were made of has another name.
+    pub fn renamed(&mut self, from: &[u8], to: &[u8], exchange: bool) {
+        let Naming { ours, overlays, .. } = &mut self.naming;
+        for directory in overlays.values_mut().flat_map(OverlayDirectories::all) {
+            if let Some(now) = name_after_rename(directory, from, to, exchange) {
+                *directory = now;
+            }
+        }
+        // The table does not have these any more.
+        let Some(moved) = ours.table.at(from) else { return };
+        let (Some(from), Some(to)) = (moved.path_within(from), moved.path_within(to)) else { return };
+        for mount in self.detached.values_mut().filter(|mount| mount.device == moved.device) {
+            if let Some(now) = name_after_rename(&mount.root, &from, &to, exchange) {
+                mount.root = now;
+            }
+        }
+    }
+
     /// Notes that names have gone or have come to be others', on which mounts [depend](Mounts::depend_on).
     pub fn names_changed(&mut self) {
         self.distrust();
@@ -610,6 +628,12 @@ fn namespace(process: &str) -> Option<NamespaceId> {
 /// Whether a call of this name makes a mount that only a descriptor names.
 pub fn makes_detached_mount(name: &str) -> bool {
     matches!(name, "open_tree" | "open_tree_attr" | "fsmount")
+}
+
+/// The name that a rename has given to what was at `path`, if that is another one.
+fn name_after_rename(path: &[u8], from: &[u8], to: &[u8], exchange: bool) -> Option<Vec<u8>> {
+    let moved = |from: &[u8], to: &[u8]| Some([to, resolve::trim_root(inside(path, from)?)].concat());
+    moved(from, to).or_else(|| moved(to, from).filter(|_| exchange))
 }
 
 fn read_text(table: &mut File) -> Vec<u8> {

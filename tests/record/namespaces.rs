@@ -176,6 +176,7 @@ fn change_through_an_overlay_is_found_however_it_is_reached() {
         "cd m; mount -t tmpfs t ../m; echo k > new; rm u; mkdir d/z; echo k >> d/h",
         "perl -e \"open F, q(<), q(m/g); chmod 0600, *F\"",
         "exec 3< m/f; echo k >> /proc/self/fd/3",
+        "mv up up3; mkdir m/n; chmod 600 m/g",
         // It is made of a copy.
         "ln m/g m/g2; ln m/u m/d/u",
     ];
@@ -207,8 +208,11 @@ fn mount_is_named_by_what_it_shows_after_that_was_renamed_or_removed() {
         ("mount --bind f g; stat g", "mv g h; mv d/x g", "echo k >> g"),
         ("mount --bind f g; stat g", "mv f h; echo new > f", "perl -e \"truncate(q(g), 1)\""),
     ];
-    const INSIDE: &[&str] =
-        &["mount --bind f g; stat g; mv f h; echo new > f; perl -e \"truncate(q(g), 1)\""];
+    const INSIDE: &[&str] = &[
+        "mount --bind f g; stat g; mv f h; echo new > f; perl -e \"truncate(q(g), 1)\"",
+        "mount --bind d e; cat e/x; mv d dd; mkdir d; echo z > d/x; perl -e \"chmod 0600, q(e/x); mkdir q(e/n)\"",
+        "here=$PWD; mount --bind d e; cd e; mkdir s; cd s; umount -l $here/e; mv $here/d $here/dd; echo new > n",
+    ];
     let set_up = |place: Place| {
         place.prepare("mkdir d e; echo 1 > f; echo 2 > g; echo x > d/x; echo y > e/y; mkfifo ../asked ../go");
         place

@@ -183,6 +183,7 @@ impl Recording {
         self.connect_records(&from.classification, &to.classification, exchange);
         self.move_beneath(process, from, to);
         self.move_beneath(process, to, from);
+        self.mounts.renamed(&from.path, &to.path, exchange);
         let names_moved = |stat: &FileStat| resolve::is_directory(stat) || resolve::is_symlink(stat);
         if names_moved(&from_stat) || to.stat.as_ref().is_some_and(names_moved) {
             self.resolver.renamed(&from.path, &to.path, exchange);

@@ -90,6 +90,13 @@ pub struct OverlayDirectories {
     pub lower: Vec<Vec<u8>>,
 }
 
+impl OverlayDirectories {
+    /// All of them.
+    pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Vec<u8>> {
+        self.upper.iter_mut().chain(&mut self.lower)
+    }
+}
+
 impl Naming {
     fn name(&self, mount: &Mount) -> MountName {
         let overlay = self.overlays.get(&mount.device).filter(|_| mount.kind == b"overlay");
