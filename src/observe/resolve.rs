@@ -705,7 +705,6 @@ impl<'a> Walk<'a> {
         let is_named = self.is_named(&outside, &target);
         match inside(&target, &self.names.root) {
             Some(inside) if is_named => Ok(inside.to_vec()),
-            Some(_) if self.names.mounts.is_some() && has_names(&outside) => Err(Unresolved::Unnamed(target)),
             Some(_) => Err(Unresolved::Nameless),
             None if self.names.prefix.is_empty() => Err(Unresolved::Nameless),
             None => Err(Unresolved::Unnamed(target)),
@@ -809,35 +808,21 @@ pub fn object_behind(mounts: &Mounts, link: &[u8], text: &[u8]) -> Result<Resolv
         };
     };
     let stat = rustix::fs::stat(link).ok();
-    let mut links = stat.as_ref().map_or(0, |stat| stat.st_nlink);
-    let found = match place {
-        // Its directories know the object by another identity.
-        Place::Overlay(layers) if links > 0 => {
-            let found = Resolved::on_overlay(layers);
-            if found.stat.is_none() {
-                // It may count the name that was removed.
-                links -= 1;
-            }
-            Some(found).filter(|found| found.stat.is_some())
-        }
-        place => {
-            let path = named(place, text, stat)?;
-            let here = fs::lstat(&path).ok().flatten();
-            let here = here.filter(|here| links > 0 && (here.st_dev, here.st_ino) == object.inode);
-            here.map(|here| Resolved::object(path, here))
-        }
-    };
-    match found {
-        Some(found) => Ok(found),
-        None if links == 0 => Err(Unresolved::Nameless),
-        // It has other names, or its name is another file's here.
-        None => Err(Unresolved::Unnamed(text.to_vec())),
+    if let Place::Overlay(layers) = place {
+        // Its directories know the object by another identity. It may count the name that was removed.
+        let links = stat.as_ref().map_or(0, |stat| stat.st_nlink);
+        return match Resolved::on_overlay(layers) {
+            found if found.stat.is_some() && links > 0 => Ok(found),
+            _ if links > 1 => Err(Unresolved::Unnamed(text.to_vec())),
+            _ => Err(Unresolved::Nameless),
+        };
     }
-}
-
-/// Whether the object that a magic link stands for has a name somewhere.
-fn has_names(link: &[u8]) -> bool {
-    rustix::fs::stat(link).is_ok_and(|stat| stat.st_nlink > 0)
+    let path = named(place, text, stat)?;
+    match fs::lstat(&path) {
+        Ok(Some(stat)) if (stat.st_dev, stat.st_ino) == object.inode => Ok(Resolved::object(path, stat)),
+        // It was removed, or its name is another file's by now.
+        _ => Err(Unresolved::Nameless),
+    }
 }
 
 /// What `rest` leads to from a directory that a magic link stands for, on an overlay: an answer where no symlink and no
