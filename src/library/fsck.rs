@@ -21,6 +21,7 @@ use super::{
 use crate::snapshot::layout::{self, SnapshotDir};
 use crate::snapshot::recover::{self, Recovery};
 use crate::snapshot::source::Contents;
+use crate::snapshot::usage::stays_locked;
 use crate::snapshot::{self, Snapshot, printable};
 
 /// What is wrong with one thing in the library.
@@ -177,7 +178,7 @@ fn check_root(library: &Library, findings: &mut Findings) -> Result<(), Error> {
 
 fn check_recording(id: &str, path: &Path, is_listed: bool, shown: &str, findings: &mut Findings) {
     let is_alive = recover::recorder(path).map(|begin| begin.recorder.is_alive() || begin.front.is_alive());
-    if is_alive == Some(true) || layout::is_locked(path) {
+    if is_alive == Some(true) || stays_locked(path) {
         return;
     }
     if is_alive == Some(false) {

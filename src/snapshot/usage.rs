@@ -13,12 +13,24 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 
-use super::layout::MANIFEST;
+use super::layout::{self, MANIFEST};
 
 /// How often a lock is tried that another process may have for a moment.
 pub const TRIES: u32 = 5;
 /// The pause between two tries.
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// Whether the directory at `path` is locked and stays so: a process of a recording that was killed just now may have the lock
+/// for a moment.
+pub fn stays_locked(path: &Path) -> bool {
+    (0..TRIES).all(|_| {
+        let is_locked = layout::is_locked(path);
+        if is_locked {
+            sleep(PAUSE);
+        }
+        is_locked
+    })
+}
 
 /// Locks the open manifest of a bundle that is to be read, until the file is closed.
 ///
