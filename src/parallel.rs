@@ -23,7 +23,7 @@ pub fn map<'a, T: Sync, R: Send>(items: &'a [T], tick: Tick<'_>, work: impl Fn(&
     map_on(processors, BATCH, items, tick, work)
 }
 
-/// The same for the calls of `lstat` or the like, which tell nobody that they are done.
+/// The same where the work is a system call or two, such as lstat(2), of which no progress is shown.
 pub fn map_calls<'a, T: Sync, R: Send>(items: &'a [T], work: impl Fn(&'a T) -> R + Sync) -> Vec<R> {
     let processors = thread::available_parallelism().map_or(1, usize::from);
     map_on(processors, LARGE_BATCH, items, &|| {}, work)

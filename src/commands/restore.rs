@@ -19,7 +19,7 @@ use serde_json::json;
 use self::json::RestoreJson;
 pub use self::preview::Preview;
 pub use self::text::{OutcomeForm, Remedies, UndoForm, name_interrupted, report_objections, summary};
-use self::text::{name_what_is_not_brought_back, print, print_diff, report_where_the_content_is};
+use self::text::{print, print_diff, report_suppressed, report_where_the_content_is};
 use super::branch::{BranchRequest, build};
 use super::exit::{Exit, UsageError, VerbResult};
 use super::later::name_later;
@@ -230,7 +230,7 @@ pub fn put_back(
         } else {
             print(&outcome, request, form, console)?;
         }
-        name_what_is_not_brought_back(snapshot, console);
+        report_suppressed(snapshot, console);
     }
     Ok(outcome)
 }

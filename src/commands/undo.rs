@@ -75,7 +75,7 @@ pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Perform
         return Err(UsageError("undo -i asks at a terminal, and this is none".to_owned()).into());
     }
     let Some(library) = Library::find()? else { return Ok(nothing("undo", console)) };
-    let history = Undoing::for_change(library, &args.options, args.interactive)?;
+    let undoing = Undoing::for_change(library, &args.options, args.interactive)?;
     let UndoWords { recordings, mut paths, unknown } =
         undo_words(&args.recordings, &args.options.access, console)?;
     paths.extend(args.paths.iter().cloned());
@@ -83,23 +83,23 @@ pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Perform
     let is_named = !recordings.is_empty();
     let is_by_path = !is_named && !paths.is_empty() && !is_by_time;
     let mut chosen = if is_by_path {
-        history.newest_that_changed(&paths, args)?.into_iter().collect()
+        undoing.newest_that_changed(&paths, args)?.into_iter().collect()
     } else if !is_named {
-        history.newest(args, console)?
+        undoing.newest(args, console)?
     } else {
-        match history.named(recordings, console) {
+        match undoing.named(recordings, console) {
             Some(chosen) => chosen,
             None => return Ok(None),
         }
     };
     // A word that names no recording is a path if something is there, or was.
     let unknown = match (unknown, paths.first()) {
-        (Some(unknown), Some(path)) if !exists(path) && !history.any_changed(path, args)? => Some(unknown),
+        (Some(unknown), Some(path)) if !exists(path) && !undoing.any_changed(path, args)? => Some(unknown),
         _ => None,
     };
     if !is_named
         && unknown.is_none()
-        && let Some(refusal) = history.passed_over(&chosen, &paths, args)
+        && let Some(refusal) = undoing.passed_over(&chosen, &paths, args)
     {
         console.say(format_args!("{refusal}"));
         return Ok(None);
@@ -109,25 +109,25 @@ pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Perform
             (Some(unknown), _) => Err(unknown),
             (None, [path]) => {
                 let path = quoted(path.as_bytes());
-                history.nothing(&format!("undo of {path}"), console)
+                undoing.nothing(&format!("undo of {path}"), console)
             }
             (None, _) => {
                 let named = args.options.access.session.as_deref().and_then(|named| session(Some(named)));
                 let of = named.map(|session| format!(" of session {}", quoted(session.as_bytes())));
-                history.nothing(&format!("undo{}", of.unwrap_or_default()), console)
+                undoing.nothing(&format!("undo{}", of.unwrap_or_default()), console)
             }
         };
     }
     if args.with_later {
-        chosen = history.recordings.with_later(&chosen);
+        chosen = undoing.recordings.with_later(&chosen);
     }
-    history.permit(&chosen, &args.options.access)?;
-    let mut joined = history.joined(&chosen, &args.options, console)?;
+    undoing.permit(&chosen, &args.options.access)?;
+    let mut joined = undoing.joined(&chosen, &args.options, console)?;
     let (selection, unchanged) = select(&joined.net, &paths)?;
-    let changing = history.that_changed(&chosen, &selection);
+    let changing = undoing.that_changed(&chosen, &selection);
     if !changing.is_empty() && changing.len() < chosen.len() {
         chosen = changing;
-        joined = history.joined(&chosen, &args.options, console)?;
+        joined = undoing.joined(&chosen, &args.options, console)?;
     }
     let ids: Vec<&str> = chosen.iter().map(|entry| entry.id.as_str()).collect();
     if let Some(unknown) = unknown.filter(|_| unchanged.first() == paths.first()) {
@@ -144,7 +144,7 @@ pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Perform
         );
         return Ok(None);
     }
-    let performed = history.undo(&chosen, &joined, selection, &args.options, args.interactive, console)?;
+    let performed = undoing.undo(&chosen, &joined, selection, &args.options, args.interactive, console)?;
     console.say_list(
         format_args!("{} did not change these, which are left as they are:", ids.join(" ")),
         unchanged.iter(),
@@ -155,22 +155,22 @@ pub fn undo(args: &Undo, console: &mut Console) -> anyhow::Result<Option<Perform
 /// Redoes what the options choose; none if there is nothing that can be redone, which is said.
 pub fn redo(args: &Redo, console: &mut Console) -> anyhow::Result<Option<Performed>> {
     let Some(library) = Library::find()? else { return Ok(nothing("redo", console)) };
-    let history = Undoing::for_change(library, &args.options, false)?;
+    let undoing = Undoing::for_change(library, &args.options, false)?;
     let undone = match &args.recording {
         Some(word) => {
             let id = find_whole_recording(word, &args.options.access)?.id;
-            let Some(undone) = history.recordings.undone.all_of(&id) else {
+            let Some(undone) = undoing.recordings.undone.all_of(&id) else {
                 console.say(format_args!("{id} is not undone: there is nothing to redo"));
                 return Ok(None);
             };
             undone
         }
-        None => match history.last_undone(&args.options) {
+        None => match undoing.last_undone(&args.options) {
             Some(undone) => undone,
-            None => return history.nothing("redo", console),
+            None => return undoing.nothing("redo", console),
         },
     };
-    history.redo(&undone, &args.options, console)
+    undoing.redo(&undone, &args.options, console)
 }
 
 /// Recordings as one.

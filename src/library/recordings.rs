@@ -1,7 +1,7 @@
 //! The recordings of a library in the order of their time, and what is undone of them: which can be undone, which belong to those
 //! that are undone, and which have changed the same since.
 //!
-//! Decides nothing and names nothing: `commands::undo` says what may be undone and what is in the way.
+//! Prints nothing: `commands::undo` chooses among them, and says what is in the way.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashSet};
@@ -36,7 +36,7 @@ impl Recordings {
     /// All recordings of `library`.
     ///
     /// # Errors
-    /// It can'r be read.
+    /// It can't be read.
     pub fn of(library: Library) -> Result<Recordings, Error> {
         let entries = library.entries()?;
         let undone = UndoneRecordings::of(&library)?;
@@ -117,7 +117,7 @@ impl Recordings {
         self.entries.iter().filter(is_silent).filter(has_changed_one).collect()
     }
 
-    /// Those of these recordings that changed a path which `is_selected`, or that can'r be read.
+    /// Those of these recordings that changed a path which `is_selected`, or that can't be read.
     pub fn that_changed<'r>(
         &self,
         chosen: &[&'r Entry],

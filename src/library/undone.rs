@@ -1,7 +1,7 @@
 //! Which recordings are undone, or some of their paths are, by the rescues that the restores of them have left.
 //!
-//! Nothing else says so: a restore that was killed has left no finished rescue, and one that was taken back after that
-//! counts as little as what took it back.
+//! Nothing else says so: a restore that was killed has left no finished rescue. One that was then taken back counts for
+//! nothing, and so does what took it back.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};

@@ -320,7 +320,9 @@ impl Mounts {
         // Device numbers and mount ids are used again.
         outside.retain(|device| now.mounts().iter().any(|mount| mount.device == *device));
         ours.at_launch.retain(|id| now.get(*id).is_some());
-        let differs = |one: &Mount, table: &MountTable| !table.get(one.id).is_some_and(|other| one.is(other));
+        let differs = |one: &Mount, table: &MountTable| {
+            !table.get(one.id).is_some_and(|other| one.is_same_mount(other))
+        };
         let came = now.mounts().iter().filter(|mount| differs(mount, &before));
         let went = before.mounts().iter().filter(|mount| differs(mount, now));
         let points = |mounts: Vec<&Mount>| {

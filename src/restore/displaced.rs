@@ -1,5 +1,5 @@
-//! Files that the command gave another name, where their own path is left as it is: the name that they have now stays, since it
-//! is the only one.
+//! Files that the command gave another name, where their own path is left as it is: they keep the name that they have now, which
+//! is their only one.
 //!
 //! Neighbours: `run.rs` takes these out of the plan; `snapshot::net` ties the names of a file where paths are chosen.
 
@@ -11,6 +11,7 @@ use super::targets::opposite;
 use crate::snapshot::FileRecord;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::{are_known_to_differ, content_id, state};
+use crate::snapshot::net::renames;
 
 /// Where files belong in the wanted state, by their device and inode numbers.
 pub struct DisplacedFiles<'a> {
@@ -69,10 +70,8 @@ impl<'a> DisplacedFiles<'a> {
 
 /// Whether one of two paths became the other by a rename.
 fn are_renamed(one: &FileRecord, other: &FileRecord) -> bool {
-    let is_from = |to: &FileRecord, from: &FileRecord| {
-        to.renamed_from.as_ref() == Some(&from.path) || from.renamed_to.as_ref() == Some(&to.path)
-    };
-    is_from(one, other) || is_from(other, one)
+    let mut renames = renames(one).chain(renames(other));
+    renames.any(|[from, to]| [(&from, &to), (&to, &from)].contains(&(&one.path, &other.path)))
 }
 
 fn identity(record: &FileRecord, side: Side) -> Option<(u64, u64)> {

@@ -166,7 +166,7 @@ pub enum LeftReason {
     #[error("{0}")]
     Conflict(String),
     /// It is the file that belongs at another path, which is left as it is: without this name the file would be lost.
-    #[error("it is the file of {}, which is left as it is", crate::snapshot::printable(.0))]
+    #[error("it is the file that belongs at {}, which is left as it is", crate::snapshot::printable(.0))]
     FileOfAnother(Vec<u8>),
     /// The command made it where nobody could look when it ended.
     #[error("nothing is known of what the command left there: its directory could not be searched")]
@@ -452,14 +452,8 @@ impl<'a> Planner<'a> {
         if policy.ownership && (live.uid, live.gid) != owner {
             if self.may_give(live, owner) {
                 changes.owner = Some(owner);
-                // chown(2) clears set-ID bits and capabilities.
+                // chown(2) clears set-ID bits.
                 changes.permissions = (wanted.file_type != FileType::Symlink).then_some(permissions);
-                if let Some(value) = live.xattrs.get(CAPABILITIES) {
-                    match user.may_set(CAPABILITIES) {
-                        true => changes.xattrs.push((CAPABILITIES.to_vec(), Some(value.clone()))),
-                        false => shortfalls.push(Shortfall::xattr(CAPABILITIES)),
-                    }
-                }
             } else {
                 shortfalls.push(Shortfall::Owner(owner.0, owner.1));
             }
@@ -470,15 +464,16 @@ impl<'a> Planner<'a> {
         {
             changes.mtime = Some(mtime);
         }
-        let names: BTreeSet<_> =
-            wanted.xattrs.keys().chain(other.iter().flat_map(|other| other.xattrs.keys())).collect();
+        // chown(2) clears these, too.
+        let cleared = changes.owner.and(live.xattrs.get_key_value(CAPABILITIES));
+        let recorded = wanted.xattrs.keys().chain(other.iter().flat_map(|other| other.xattrs.keys()));
+        let names: BTreeSet<_> = recorded.chain(cleared.map(|(name, _)| name)).collect();
         for name in names {
-            let value = wanted.xattrs.get(name);
-            if live.xattrs.get(name) != value
-                && ours(&|at| at.xattrs.get(name) == live.xattrs.get(name))
-                && policy.allows(name)
-            {
-                changes.xattrs.retain(|(other, _)| other != name);
+            let (value, now) = (wanted.xattrs.get(name), live.xattrs.get(name));
+            let is_put_back = now != value && ours(&|at| at.xattrs.get(name) == now) && policy.allows(name);
+            let is_given_again = cleared.is_some_and(|(cleared, _)| cleared == name);
+            let value = if is_put_back { value } else { now };
+            if is_put_back || is_given_again {
                 if user.may_set(name) && (is_owner || name.starts_with(b"user.")) {
                     changes.xattrs.push((name.clone(), value.cloned()));
                 } else {

@@ -86,7 +86,8 @@ pub fn net(mut parts: Vec<Snapshot>) -> Result<Net, Error> {
     Ok(Net { snapshot: Snapshot::of_parts(path, header, files, parts), breaks: chains.breaks, tied })
 }
 
-fn renames(record: &FileRecord) -> impl Iterator<Item = [Vec<u8>; 2]> {
+/// What a record says that was renamed, from and to.
+pub fn renames(record: &FileRecord) -> impl Iterator<Item = [Vec<u8>; 2]> {
     let from = record.renamed_from.iter().map(|from| [from.clone(), record.path.clone()]);
     from.chain(record.renamed_to.iter().map(|to| [record.path.clone(), to.clone()]))
 }

@@ -86,14 +86,13 @@ impl<'s> Observation<'s> {
     fn has_content_of(&self, other: &Observation) -> bool {
         let (Some(one), Some(another)) = (self.file(), other.file()) else { return false };
         let ids = (content_id(self.record, self.side), content_id(other.record, other.side));
+        let has_same_time = (one.mtime, one.mtime_nsec) == (another.mtime, another.mtime_nsec);
         one.size == another.size
             && match &ids {
                 (Some(id), Some(other)) if id.is_comparable_with(other) => id == other,
-                // Where one content is unknown, another file may have the same time, as one of the same archive has.
-                _ => {
-                    (one.mtime, one.mtime_nsec) == (another.mtime, another.mtime_nsec)
-                        && (ids.0.is_some() && ids.1.is_some() || one.identity() == another.identity())
-                }
+                (Some(_), Some(_)) => has_same_time,
+                // Another file may have the same time, as one of the same archive has.
+                _ => has_same_time && one.identity() == another.identity(),
             }
     }
 

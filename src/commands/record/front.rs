@@ -8,8 +8,8 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-// Not rustix's: they panic if the group or session is outside of the PID namespace, where its id is 0.
 use nix::sys::signalfd::SignalFd;
+// Not rustix's: they panic if the group or session is outside of the PID namespace, where its id is 0.
 use nix::unistd::{Pid, getpgid, getpgrp, getpid, getsid};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, Signal, kill_current_process_group, kill_process_group, setrlimit};

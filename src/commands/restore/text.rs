@@ -251,7 +251,7 @@ pub(super) fn report_where_the_content_is(
 }
 
 /// Reports what the command changed and the ignore rules left out.
-pub(super) fn name_what_is_not_brought_back(snapshot: &Snapshot, console: &mut Console) {
+pub(super) fn report_suppressed(snapshot: &Snapshot, console: &mut Console) {
     let suppressed = &snapshot.header().suppressed;
     // What is the agent's own is not missed.
     for rule in suppressed.iter().filter(|rule| !SCRATCH.contains(&rule.rule.as_str())) {

@@ -352,8 +352,7 @@ impl Recording {
         }
     }
 
-    /// Notes that a name stands for nothing, or for something else: a mount shows it, or is on it, in some namespace
-    /// no longer by that name, or not at all.
+    /// Forgets the names of mounts if one shows what had this name, or lies on it: the name has gone, or is another's now.
     pub fn forget_mounts_of(&mut self, path: &[u8]) {
         if self.mounts.depend_on(path) {
             self.mounts.names_changed();

@@ -139,16 +139,16 @@ impl Namespace {
         Namespace { table, new_overlays, names }
     }
 
-    /// Whether the recorder calls so what a mount shows, or what it is mounted on: the table is another one if that name
-    /// goes.
+    /// Whether the recorder has this name for what a mount shows, or for what it is mounted on: if the name goes, the table
+    /// changes.
     pub fn has_end(&self, naming: &Naming, name: &[u8]) -> bool {
-        // There may be thousands, few of which have the last component.
+        // There may be thousands of mounts; few end in the same component.
         let last = &name[name.iter().rposition(|byte| *byte == b'/').unwrap_or(0)..];
-        let is_so =
+        let is_named =
             |at, point: &[u8]| matches!(self.place_on(naming, at, point), Place::Named(of) if of == name);
         self.table.mounts().iter().enumerate().any(|(at, mount)| {
-            let covers = |parent| is_so(parent, &mount.point);
-            mount.root.ends_with(last) && is_so(at, &mount.point)
+            let covers = |parent| is_named(parent, &mount.point);
+            mount.root.ends_with(last) && is_named(at, &mount.point)
                 || mount.point.ends_with(last) && self.table.index_of(mount.parent).is_some_and(covers)
         })
     }

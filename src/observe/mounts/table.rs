@@ -166,9 +166,11 @@ impl Mount {
         Some(Mount { id, parent, device, root, point, kind, options, is_read_only })
     }
 
-    /// Whether it is the same mount at the same place, though what it shows may have got another name.
-    pub fn is(&self, other: &Mount) -> bool {
-        *self == Mount { root: self.root.clone(), ..other.clone() }
+    /// Whether it is the same mount in the same place; what it shows may have another name.
+    pub fn is_same_mount(&self, other: &Mount) -> bool {
+        let Mount { id, parent, device, root: _, point, kind, options, is_read_only } = self;
+        (id, parent, device, is_read_only) == (&other.id, &other.parent, &other.device, &other.is_read_only)
+            && (point, kind, options) == (&other.point, &other.kind, &other.options)
     }
 
     /// What of the mounted filesystem a path below the mount point leads to.
