@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 
 use rustix::fs::{AtFlags, StatxFlags};
@@ -114,6 +114,8 @@ pub struct Inspector<'a> {
     pub wanted: Side,
     /// What of it is put back.
     pub policy: &'a RestorePolicy,
+    /// The records that were asked for by name or by force.
+    pub insisted_on: &'a HashSet<usize>,
     /// The original permission bits of what has others at the moment.
     pub original_modes: &'a OriginalModes,
 }
@@ -215,6 +217,7 @@ impl Inspector<'_> {
         }
         let like = self.like(index, side);
         let same_content = match (&like, live.file_type) {
+            (_, FileType::File) if self.is_for_others(index) => true,
             (Fingerprint::Present { content: None, .. }, FileType::File) => {
                 // Content that was never read counts as the same if the command left it alone; otherwise
                 // there is only the metadata to compare.
@@ -242,6 +245,21 @@ impl Inspector<'_> {
             || side != self.wanted && bits == recorded.mode & 0o7777;
         let same = same_bits && recorded.target == live.target && recorded.rdev == live.rdev;
         Ok((same && same_content, same_content))
+    }
+
+    /// Whether the content of a file is for others to change, since the command has left it as it was; unless it is asked
+    /// for all the same.
+    fn is_for_others(&self, index: usize) -> bool {
+        let record = &self.files[index];
+        let of_both = [Side::Before, Side::After].map(|side| content_id(record, side));
+        let (State::Present(before), State::Present(after)) = (&record.before, &record.after) else {
+            return false;
+        };
+        matches!(&of_both, [Some(before), Some(after)] if before == after)
+            && before.identity() == after.identity()
+            && !record.is_git_state
+            && !self.insisted_on.contains(&index)
+            && self.hard_links.iter().all(|hard_links| hard_links.names(index).is_empty())
     }
 
     /// The recorded state, with the content of another hard link if only that was recorded.
@@ -405,6 +423,8 @@ pub fn inspect(
     progress: &dyn RestoreProgress,
 ) -> HashMap<usize, io::Result<Inspection>> {
     progress.start("inspect", indices.len());
+    let is_insisted_on = |index: &&usize| request.force || request.choice.names(&files[**index].path);
+    let insisted_on: HashSet<usize> = indices.iter().filter(is_insisted_on).copied().collect();
     let inspect_all = |indices: &[usize], access: &TemporaryAccess| {
         let original_modes = access.original_modes();
         let inspector = Inspector {
@@ -413,6 +433,7 @@ pub fn inspect(
             hard_links,
             wanted: request.wanted,
             policy: request.policy,
+            insisted_on: &insisted_on,
             original_modes: &original_modes,
         };
         inspector.inspect_all(indices, &|| progress.tick())
