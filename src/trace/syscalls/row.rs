@@ -82,6 +82,14 @@ pub enum ReadOnly {
 }
 
 impl SyscallRow {
+    /// The registers of its operands that have descriptors.
+    pub fn descriptors(&self) -> impl Iterator<Item = u8> {
+        self.operands.iter().filter_map(|operand| match operand.named_by {
+            NamedBy::Descriptor(register) | NamedBy::At(register, _) => Some(register),
+            NamedBy::Path(_) | NamedBy::Address(..) => None,
+        })
+    }
+
     /// Whether the syscall with these registers matters at all.
     pub fn applies(&self, args: &Args) -> bool {
         self.when.is_empty() || self.when.iter().any(|condition| condition.holds(args))
