@@ -529,7 +529,10 @@ impl Recording {
             }
             // What they have become is known by the result.
             Special::Credentials => {}
-            Special::UnnamedOpen { .. } | Special::Received { .. } | Special::Listen { .. } => {}
+            Special::UnnamedOpen { .. }
+            | Special::Received { .. }
+            | Special::Listen { .. }
+            | Special::Closes { .. } => {}
             // The result tells whether the kernel has the call at all, or refuses it.
             Special::Unmodelled => self.opens_ask_the_tree |= call.name == "fanotify_init",
             Special::Compat | Special::Filter { .. } => {}

@@ -5,7 +5,10 @@ use std::os::unix::fs::chown;
 
 use agent_snapshot::snapshot::{BlobOmitted, State, WarningKind};
 
-use crate::support::{NOBODY, Place, User, bytes, chmod, is_root, lost, needs_root, numbered, stderr};
+use crate::support::{
+    NOBODY, Place, User, assert_same, bytes, chmod, describe, is_root, lost, needs_root, numbered, scan,
+    stderr,
+};
 
 #[test]
 fn unreadable_file_is_recorded_as_existence() {
@@ -95,7 +98,8 @@ fn reads_in_a_user_namespace_follow_its_permissions() {
 fn file_in_a_closed_directory_is_reported() {
     let place = Place::of(User::ordinary());
     place.write("d/read", "content\n");
-    let output = place.record_with(&[], "cat d/read; test -e d/asked; echo made > d/made; chmod 0 d");
+    let output =
+        place.record_with(&[], "cat d/read; test -e d/asked; exec 3> d/made; chmod 0 d; echo made >&3");
     assert!(output.status.success(), "{output:?}");
     chmod(place.at("d"), 0o755);
     let snapshot = place.snapshot();
@@ -106,11 +110,48 @@ fn file_in_a_closed_directory_is_reported() {
 }
 
 #[test]
+fn what_was_changed_in_a_directory_before_it_was_closed_is_known() {
+    for (mode, closing) in [
+        ("000", "chmod 000 d"),
+        ("644", "perl -e 'chmod 0644, q(d)'"),
+        ("040", "perl -e 'open(my $d, q(<), q(d)); chmod 040, $d'"),
+    ] {
+        let place = Place::of(User::ordinary());
+        place.prepare(
+            "mkdir -p d/sub/deep; for f in changed mode removed sub/deep/file; do echo old >d/$f; done",
+        );
+        let before = describe(&scan(&place.work), |_| false);
+        let script = format!(
+            "echo new >d/changed; echo new >d/sub/deep/file; echo made >d/made; rm d/removed; chmod 600 d/mode
+            chmod 0 d/sub; {closing}"
+        );
+        let snapshot = place.record(&script);
+        let after = |name: &str| place.file(&snapshot, name).after.present().cloned().unwrap();
+        assert_eq!(lost(&snapshot), []);
+        assert_eq!(bytes(&snapshot, place.file(&snapshot, "d/made"), false), b"made\n");
+        assert_eq!(after("d/mode").mode & 0o777, 0o600);
+        assert_eq!(after("d/sub").mode & 0o777, 0);
+        assert_eq!(after("d").mode & 0o777, u32::from_str_radix(mode, 8).unwrap());
+        place.verb("restore", &["--before"]).expect(0);
+        assert_same(&describe(&scan(&place.work), |_| false), &before, closing);
+        place.verb("restore", &[]).expect(0);
+        for closed in ["d", "d/sub"] {
+            chmod(place.at(closed), 0o755);
+        }
+        let read = |name| fs::read_to_string(place.at(name)).unwrap();
+        assert_eq!(
+            [read("d/changed"), read("d/sub/deep/file"), read("d/made")],
+            ["new\n", "new\n", "made\n"]
+        );
+    }
+}
+
+#[test]
 fn files_in_an_unsearchable_directory_are_not_deleted() {
     let place = Place::of(User::ordinary());
     place.prepare("mkdir d; for f in changed read removed; do echo old >d/$f; done");
     let script =
-        "echo new >d/changed; cat d/read; rm d/removed; echo made >d/made; chmod 0 d; cat d/read; true";
+        "exec 3>d/changed 4>d/made; cat d/read; rm d/removed; chmod 0 d; echo new >&3; cat d/read; true";
     let snapshot = place.record(script);
     assert_eq!(lost(&snapshot), [WarningKind::ContentOmitted]);
     let changed = place.file(&snapshot, "d/changed");

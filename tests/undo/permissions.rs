@@ -270,7 +270,7 @@ fn what_the_command_has_made_in_a_directory_that_it_closed_is_named() {
         let place = Place::of(User::ordinary());
         place.write("d/f", "old\n");
         let verb = |words: &[&str]| Run::from(place.command().args(words).output().unwrap());
-        let script = format!("echo new > d/f; echo > d/made; echo > d/gone; rm d/gone; chmod {mode} d");
+        let script = format!("echo new > d/f; echo > d/gone; rm d/gone; exec 3> d/made; chmod {mode} d");
         verb(&["run", "--", "sh", "-c", &script]).expect(0);
         let made = place.at("d/made").display().to_string();
         let said = format!("left       {made}: nothing is known of what the command left there");

@@ -180,6 +180,9 @@ impl Recording {
         }
         self.learn_names(&located);
         let linked = self.link_by_descriptor(caller, &located);
+        if let Some(Special::Closes { mode }) = call.decoded.special {
+            self.look_before_it_closes(&located, mode);
+        }
         if unmounts(call.decoded) {
             self.byte_store.capture.release_files();
         }
@@ -308,6 +311,24 @@ impl Recording {
             let changes = meaning.changes || meaning.changes_name || links;
             (changes && self.policy.is_of_library(&place.path, renames)).then(|| place.path.clone())
         })
+    }
+
+    /// Takes the states of what the tree has changed and we may not look at any more when this call has changed the mode of
+    /// a file, or of a directory above it.
+    fn look_before_it_closes(&mut self, located: &[Located<'_>], mode: u32) {
+        let names = &self.ledger.names;
+        let is_changed = |name| self.ledger.changes(name) > 0;
+        let hides_changes = |(_, place): &Located<'_>| {
+            let Ok(Resolved { path, stat: Some(stat), .. }) = place else { return false };
+            if resolve::is_directory(stat) {
+                mode & libc::S_IXUSR == 0 && names.below(path).any(is_changed)
+            } else {
+                mode & libc::S_IRUSR == 0 && names.find(path).is_some_and(is_changed)
+            }
+        };
+        if !rustix::process::geteuid().is_root() && located.iter().any(hides_changes) {
+            self.take_interim_states();
+        }
     }
 
     /// Refuses a call that would change the library: `rm -rf ~` must not take the recordings with it.
@@ -718,6 +739,7 @@ fn is_known_by_result(special: Special) -> bool {
         | Special::Namespace
         | Special::Untraced { .. }
         | Special::Listen { .. }
+        | Special::Closes { .. }
         | Special::Landlock
         | Special::SecretMemory
         | Special::Unjudgeable => false,

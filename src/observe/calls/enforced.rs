@@ -658,7 +658,8 @@ impl Recording {
             | Special::Landlock
             | Special::SecretMemory
             | Special::Received { .. }
-            | Special::Listen { .. } => return None,
+            | Special::Listen { .. }
+            | Special::Closes { .. } => return None,
         };
         self.warnings.note(kind, Some(process), || {
             format!("{} of process {} was refused, since rules are enforced", call.name, caller.tgid)

@@ -55,6 +55,20 @@ impl After {
         }
     }
 
+    /// Gives it the content that was found `earlier`, if nobody could read it any more and it has not been written to since.
+    pub fn content_from(&mut self, name: NameId, earlier: &After, ledger: &Ledger) {
+        let After::Now(content @ AfterContent::Omitted(BlobOmitted::Unreadable), stat, _) = self else {
+            return;
+        };
+        let now = ledger.found.stat(*stat);
+        if earlier
+            .stat(name, ledger)
+            .is_some_and(|stat| stat.identity() == now.identity() && now.same_content(&stat))
+        {
+            *content = earlier.content();
+        }
+    }
+
     /// What few states have; none of a state that is as before, whose facts are in the ledger.
     pub fn facts(self, ledger: &Ledger) -> Option<&RareStateFacts> {
         match self {

@@ -175,18 +175,16 @@ impl<'a> Examiner<'a> {
         let is_changed_inode = |id: Option<InodeId>| id.is_some_and(|id| changes.inodes.contains(&id));
         let parents = &mut self.parents;
         let mut now = |name: NameId| parents.stat(ledger.names.path(name));
-        let mut kept: HashMap<NameId, After, _> = afters
-            .into_iter()
-            .filter(|(name, after)| {
+        let taken = afters.into_iter().filter(|(_, after)| !matches!(after, After::NotKept));
+        let (changed_since, mut kept): (HashMap<_, _, _>, HashMap<_, _, _>) =
+            taken.partition(|(name, after)| {
                 let file = after.stat(*name, ledger).map(|stat| stat.identity());
                 // Somebody else may have renamed the file before it was changed.
-                let is_changed = |file: (u64, u64)| {
+                file.is_some_and(|file| {
                     is_changed_inode(ledger.inodes.find(file))
                         && now(*name).is_some_and(|now| now.identity() == file)
-                };
-                !matches!(after, After::NotKept) && !file.is_some_and(is_changed)
-            })
-            .collect();
+                })
+            });
         // Somebody else may have given the name another file.
         let mut is_changed_in_place = |name: NameId| {
             let before = ledger.names.get(name).before.filter(|before| is_changed_inode(Some(*before)));
@@ -208,10 +206,14 @@ impl<'a> Examiner<'a> {
             after.stat(name, ledger).filter(|stat| stat.is_regular()).map(|stat| stat.identity())
         };
         for name in changed {
-            if let Some(interim) = kept.remove(&name) {
-                files_before.extend(file(&self.recording.ledger, name, &interim));
+            let interim = kept.remove(&name);
+            if let Some(interim) = &interim {
+                files_before.extend(file(&self.recording.ledger, name, interim));
             }
-            if let Some(after) = self.examine(name) {
+            if let Some(mut after) = self.examine(name) {
+                if let Some(interim) = interim.as_ref().or(changed_since.get(&name)) {
+                    after.content_from(name, interim, &self.recording.ledger);
+                }
                 files_now.extend(file(&self.recording.ledger, name, &after));
                 again.push((name, after));
             }
@@ -257,9 +259,9 @@ impl<'a> Examiner<'a> {
             }) else {
                 return true;
             };
-            // Another file in its place was put there by somebody else.
-            let now = parents.stat(ledger.names.path(*name));
-            now.is_none_or(|now| now.identity() != first.identity())
+            // Another file in its place was put there by somebody else. Where nobody may look, it may be the same one.
+            let now = parents.lstat(ledger.names.path(*name));
+            now.is_ok_and(|now| now.is_none_or(|now| Stat::from(&now).identity() != first.identity()))
         });
         self.kept = kept.keys().copied().collect();
         kept.extend(again);

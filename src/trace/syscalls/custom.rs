@@ -292,6 +292,21 @@ pub(super) fn recvmmsg(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall
     Ok(())
 }
 
+pub(super) fn chmod(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
+    decoded.special = closing(low(args, 1));
+    Ok(())
+}
+
+pub(super) fn fchmodat(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
+    decoded.special = closing(low(args, 2));
+    Ok(())
+}
+
+fn closing(mode: u32) -> Option<Special> {
+    const OPEN: u32 = libc::S_IRUSR | libc::S_IXUSR;
+    (mode & OPEN != OPEN).then_some(Special::Closes { mode })
+}
+
 pub(super) fn listen(args: &Args, _: &dyn Memory, decoded: &mut DecodedSyscall) -> Decoding {
     decoded.special = Some(Special::Listen { fd: low(args, 0).cast_signed() });
     Ok(())

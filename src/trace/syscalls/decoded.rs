@@ -225,6 +225,11 @@ pub enum Special {
         /// The socket.
         fd: i32,
     },
+    /// chmod family, with a mode that does not let the owner read a file or search a directory.
+    Closes {
+        /// The mode.
+        mode: u32,
+    },
     /// A number that the table does not know, or a syscall that is only counted.
     Unmodelled,
     /// A syscall of another ABI: of 32 bits, x32.

@@ -109,9 +109,9 @@ const ROWS: &[SyscallRow] = &[
     // readlink(path, buf, bufsiz)
     row("readlink", &[path(0).nofollow()]),
     // chmod(path, mode)
-    row("chmod", &[path(0).does(Effect::Metadata)]),
+    row("chmod", &[path(0).does(Effect::Metadata)]).custom(custom::chmod),
     // fchmod(fd, mode)
-    row("fchmod", &[fd(0).does(Effect::Metadata)]),
+    row("fchmod", &[fd(0).does(Effect::Metadata)]).custom(custom::chmod),
     // chown(path, owner, group)
     row("chown", &[path(0).does(Effect::Metadata)]),
     // fchown(fd, owner, group)
@@ -222,7 +222,7 @@ const ROWS: &[SyscallRow] = &[
     // readlinkat(dirfd, path, buf, bufsiz): an empty path names a symlink opened with O_PATH
     row("readlinkat", &[at(0, 1).nofollow().may_be_symlink()]),
     // fchmodat(dirfd, path, mode)
-    row("fchmodat", &[at(0, 1).does(Effect::Metadata)]),
+    row("fchmodat", &[at(0, 1).does(Effect::Metadata)]).custom(custom::fchmodat),
     // faccessat(dirfd, path, mode)
     row("faccessat", &[at(0, 1)]),
     // unshare(flags)
@@ -306,7 +306,7 @@ const ROWS: &[SyscallRow] = &[
     // memfd_secret(flags): memory that can hold arguments, and that no other process can read
     row("memfd_secret", &[]).special(Special::SecretMemory),
     // fchmodat2(dirfd, path, mode, flags)
-    row("fchmodat2", &[at(0, 1).does(Effect::Metadata).at_flags(3)]),
+    row("fchmodat2", &[at(0, 1).does(Effect::Metadata).at_flags(3)]).custom(custom::fchmodat),
     row("lsm_set_self_attr", &[]).special(Special::Credentials),
     // setxattrat(dirfd, path, at_flags, name, args, size)
     row("setxattrat", &[at(0, 1).does(Effect::Metadata).at_flags(2).null(Null::Empty)]),

@@ -369,8 +369,11 @@ fn an_empty_path_names_the_descriptor_only_where_a_flag_says_so() {
     let chown = |flags| call("fchownat").int(3).path("").word(0).word(0).int(flags).accesses();
     assert_eq!(chown(EMPTY), [fd(3, Effect::Metadata)]);
     assert_eq!(chown(0), nothing);
-    assert_eq!(call("fchmodat2").int(3).path("").word(0).int(EMPTY).accesses(), [fd(3, Effect::Metadata)]);
-    assert_eq!(call("fchmodat").int(3).path("").word(0).int(EMPTY).accesses(), nothing);
+    assert_eq!(
+        call("fchmodat2").int(3).path("").word(0o700).int(EMPTY).accesses(),
+        [fd(3, Effect::Metadata)]
+    );
+    assert_eq!(call("fchmodat").int(3).path("").word(0o700).int(EMPTY).accesses(), nothing);
     assert_eq!(call("readlinkat").int(3).path("").accesses(), nothing);
     assert_eq!(call("readlinkat").cwd().path("").accesses(), nothing);
     assert_eq!(call("rename").path("a").path("").accesses(), nothing, "ENOENT before any path is resolved");
@@ -574,7 +577,12 @@ fn sends_may_wait_unless_their_flags_forbid_it() {
 
 #[test]
 fn calls_by_descriptor_change_its_file() {
-    assert_eq!(call("fchmod").int(3).accesses(), [fd(3, Effect::Metadata)]);
+    assert_eq!(call("fchmod").int(3).word(0o700).accesses(), [fd(3, Effect::Metadata)]);
+    let closes = |mode| Some(Special::Closes { mode });
+    assert_eq!(call("chmod").path("d").word(0o644).decode().special, closes(0o644), "not searchable");
+    assert_eq!(call("fchmod").int(3).word(0o300).decode().special, closes(0o300), "not readable");
+    assert_eq!(call("fchmodat").cwd().path("d").word(0).decode().special, closes(0));
+    assert_eq!(call("fchmodat2").cwd().path("d").word(0o500).decode().special, None);
     assert_eq!(call("ftruncate").int(3).accesses(), [fd(3, Effect::Truncate)]);
     assert_eq!(call("fchdir").int(3).accesses(), [fd(3, Effect::ChangeDirectory)]);
     assert_eq!(call("ioctl").int(3).word(0x4008_6602).accesses(), [fd(3, Effect::Metadata)]);
