@@ -43,8 +43,25 @@ impl<'a> TemporaryAccess<'a> {
     /// Makes each directory above `path` searchable that is the user's and is not, so that `path` can be
     /// inspected; says whether there was one.
     pub fn make_searchable(&mut self, path: &[u8], uid: u32) -> io::Result<bool> {
-        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at).skip(1);
         let mut any = false;
+        // Below one that was opened there may be another.
+        while let Some((closed, handle)) = self.closed(path, uid)?
+            && !self.paths().any(|widened| widened == closed)
+        {
+            self.widen(closed, handle, 0o700)?;
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// Whether the directory that hides `path` is the user's, who may make it searchable.
+    pub fn can_make_searchable(&self, path: &[u8], uid: u32) -> bool {
+        self.closed(path, uid).is_ok_and(|closed| closed.is_some())
+    }
+
+    /// The first directory above `path` that is the user's and not searchable.
+    fn closed<'p>(&self, path: &'p [u8], uid: u32) -> io::Result<Option<(&'p [u8], Handle)>> {
+        let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at).skip(1);
         for slash in slashes {
             let Some(dentry) = self.root.dentry(&path[..slash])? else { break };
             let Some(handle) = directory(&dentry)? else { break };
@@ -52,11 +69,10 @@ impl<'a> TemporaryAccess<'a> {
             let probe =
                 rustix::fs::statat(dentry.parent(), search_probe(&dentry), rustix::fs::AtFlags::empty());
             if probe.err() == Some(Errno::ACCESS) && handle.stat().st_uid == uid {
-                self.widen(&path[..slash], handle, 0o700)?;
-                any = true;
+                return Ok(Some((&path[..slash], handle)));
             }
         }
-        Ok(any)
+        Ok(None)
     }
 
     /// Makes the file or directory at `path` readable.

@@ -26,7 +26,7 @@ use crate::snapshot::compare::{
 use crate::snapshot::{FileRecord, FileType, Present, State, live};
 
 /// What was found at the path of a record.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Inspection {
     /// What is there, with its extended attributes.
     pub live: Option<Present>,
@@ -74,11 +74,12 @@ pub struct Place {
 }
 
 /// What is at the path of a parent directory.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub enum ParentState {
     /// Nothing: these directories are missing, the topmost first.
     Missing(Vec<Vec<u8>>),
     /// Something that is no directory.
+    #[default]
     Blocked,
     /// The directory.
     Exists {
@@ -178,27 +179,18 @@ impl Inspector<'_> {
             mount,
             pseudo,
             entries,
-            is_accepted: false,
-            note: None,
+            ..Inspection::default()
         })
     }
 
     fn nothing(&self, record: &FileRecord, parent: ParentState, place: Option<Place>) -> Inspection {
         let is_absent = |side| state(record, side).present().is_none();
         Inspection {
-            live: None,
             at_wanted: is_absent(self.wanted),
             at_other: is_absent(opposite(self.wanted)),
-            same_content: false,
-            is_unreadable: false,
             parent,
             place,
-            immutable: false,
-            mount: false,
-            pseudo: false,
-            entries: Vec::new(),
-            is_accepted: false,
-            note: None,
+            ..Inspection::default()
         }
     }
 
@@ -451,7 +443,13 @@ pub fn inspect(
             .map(|(index, _)| *index)
             .collect();
         hidden.sort_unstable();
-        if request.dry_run || hidden.is_empty() {
+        if hidden.is_empty() {
+            break;
+        }
+        if request.dry_run {
+            for index in hidden {
+                assume(request, &files[index], inspections.get_mut(&index), access);
+            }
             break;
         }
         let mut opened = false;
@@ -480,4 +478,30 @@ pub fn inspect(
     }
     progress.end();
     inspections
+}
+
+/// In a dry run, takes what the user may make accessible to be as it was recorded: the restore will look.
+fn assume(
+    request: &RestoreRequest,
+    record: &FileRecord,
+    inspection: Option<&mut io::Result<Inspection>>,
+    access: &TemporaryAccess<'_>,
+) {
+    let recorded = state(record, opposite(request.wanted)).present();
+    match inspection {
+        Some(Ok(found)) => {
+            let file = |at: &Present| (at.identity(), at.size, at.mtime, at.mtime_nsec, at.mode & 0o7777);
+            let is_recorded = found.live.as_ref().map(file) == recorded.map(file);
+            found.at_other |= is_recorded && !found.at_wanted;
+        }
+        Some(hidden) if access.can_make_searchable(&record.path, request.policy.user.uid) => {
+            *hidden = Ok(Inspection {
+                live: recorded.cloned(),
+                at_other: true,
+                parent: ParentState::Exists { access: NameAccess::Allowed, sticky: None },
+                ..Inspection::default()
+            });
+        }
+        _ => {}
+    }
 }

@@ -66,6 +66,39 @@ fn directory_without_permissions_is_restored_with_its_entries() {
 }
 
 #[test]
+fn dry_run_takes_what_a_closed_directory_hides_to_be_as_recorded() {
+    let place = Place::new();
+    for name in ["dir/written", "dir/removed", "dir/sub/file", "shut"] {
+        place.write(name, "old");
+    }
+    let script = "echo new > dir/written; rm dir/removed; echo new > dir/sub/file; echo new > shut
+        chmod 0 shut dir/sub; chmod 444 dir";
+    assert!(place.record_with(&[], script).status.success());
+    let planned = place.verb("restore", &["--before", "--dry-run"]).expect(0);
+    let mode = |name| fs::metadata(place.at(name)).unwrap().mode() & 0o7777;
+    assert_eq!((mode("dir"), mode("shut")), (0o444, 0), "a dry run changes nothing");
+    let done = place.verb("restore", &["--before"]).expect(0);
+    let changes = |run: &Run| -> Vec<String> {
+        let is_change = |line: &&str| line.contains(place.work.to_str().unwrap());
+        run.stdout.lines().filter(is_change).map(str::to_owned).collect()
+    };
+    assert_eq!(changes(&planned), changes(&done));
+    for name in ["dir/written", "dir/removed", "dir/sub/file", "shut"] {
+        assert_eq!(fs::read_to_string(place.at(name)).unwrap(), "old");
+    }
+
+    // What is not as recorded is found by the restore itself.
+    place.verb("restore", &[]).expect(0);
+    chmod(place.at("dir"), 0o755);
+    place.write("dir/written", "mine");
+    chmod(place.at("dir"), 0o444);
+    place.verb("restore", &["--before", "--dry-run"]);
+    place.verb("restore", &["--before"]).expect(1);
+    chmod(place.at("dir"), 0o755);
+    assert_eq!(fs::read_to_string(place.at("dir/written")).unwrap(), "mine");
+}
+
+#[test]
 fn refused_restore_leaves_closed_directories_unchanged() {
     let place = Place::new();
     place.write("dir/file", "old");
