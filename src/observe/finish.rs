@@ -285,7 +285,7 @@ impl Recording {
                 && self.is_left_alone(**name)
                 && crate::fs::lstat(self.ledger.names.path(**name)).is_ok_and(|stat| stat.is_some())
         };
-        let added = names.iter().filter(|_| self.ledger.notes_seen).find(is_added)?;
+        let added = names.iter().filter(|_| self.ledger.for_recall).find(is_added)?;
         Some(self.ledger.names.path(*added).to_vec())
     }
 

@@ -48,8 +48,8 @@ pub struct Ledger {
     /// The names on which the process that had made them mounted something, and those of directories that it made
     /// above them.
     pub mount_points: HashSet<NameId, foldhash::fast::RandomState>,
-    /// Whether it is noted what is learnt of each name before it is changed.
-    pub notes_seen: bool,
+    /// Whether the recording may be recalled: then what the tree learns of each name before it changes it is noted.
+    pub for_recall: bool,
     /// The states that were found at the end, or meanwhile, of what is not as before.
     pub found: FoundStates,
     /// When the first call began that changed each name, in microseconds since 1970, if that is noted.
@@ -81,9 +81,9 @@ pub fn now_us() -> u64 {
 }
 
 impl Ledger {
-    /// An empty ledger, which notes what is learnt of each name before it is changed, if `notes_seen`.
-    pub fn new(notes_seen: bool) -> Ledger {
-        Ledger { notes_seen, began_us: now_us(), ..Ledger::default() }
+    /// An empty ledger of a recording that may be recalled if `for_recall`.
+    pub fn new(for_recall: bool) -> Ledger {
+        Ledger { for_recall, began_us: now_us(), ..Ledger::default() }
     }
 
     /// Whether the times of changes are noted.
@@ -161,7 +161,7 @@ impl Ledger {
 
     /// Notes what the tree learns of a name, unless it has changed that before.
     pub fn see(&mut self, name: NameId, seen: Seen) {
-        if self.notes_seen && self.changes(name) == 0 {
+        if self.for_recall && self.changes(name) == 0 {
             let known = self.names.get_mut(name);
             known.seen = known.seen.union(seen);
         }

@@ -451,7 +451,7 @@ impl Recording {
         self.ledger.in_flight.end_unseen(caller.tid);
         let is_own = self.is_own_call(caller, call);
         self.judge_random_bytes(caller, call.decoded);
-        if is_own && self.ledger.notes_seen {
+        if is_own && self.ledger.for_recall {
             self.unrepeatable.ran_ourselves = true;
         }
         if call.decoded.is_read_only() {

@@ -295,7 +295,7 @@ impl Recording {
                 });
             }
             // The call fails with ENOTDIR for as long as this is no directory.
-            Unseen::Unresolved(Unresolved::NotADirectory(path)) if self.ledger.notes_seen => {
+            Unseen::Unresolved(Unresolved::NotADirectory(path)) if self.ledger.for_recall => {
                 let stat = fs::lstat(&path).ok().flatten();
                 if let Classification::Recorded(record) = self.classify(path, stat.as_ref()) {
                     self.ledger.merge(record, Operation::Existence.into(), process);
@@ -342,7 +342,7 @@ impl Recording {
         }
         self.follow_git_file(&path, stat);
         match self.policy.exclusion(&path, stat) {
-            Some(Exclusion::UnlessChanged(RuleId::GIT)) if self.ledger.notes_seen => {
+            Some(Exclusion::UnlessChanged(RuleId::GIT)) if self.ledger.for_recall => {
                 let name = self.add_name(path, stat, Some(RuleId::GIT));
                 self.ledger.names.get_mut(name).left_out = false;
                 Classification::Recorded(name)
@@ -360,7 +360,7 @@ impl Recording {
     /// What the rules say of a path that has no record.
     fn leave_out(&mut self, exclusion: Exclusion, path: Vec<u8>) -> Classification {
         let is_git_state = matches!(exclusion, Exclusion::Rule(RuleId::GIT, _));
-        if self.ledger.notes_seen && !is_git_state {
+        if self.ledger.for_recall && !is_git_state {
             self.unrepeatable.note_unrecorded(self.own_procfs_name(&path));
         }
         Classification::of(exclusion, path)
@@ -368,7 +368,7 @@ impl Recording {
 
     /// Notes that a directory was listed that is not recorded.
     pub fn note_listing(&mut self, operations: Operations, path: &[u8]) {
-        if self.ledger.notes_seen && operations.contains(Operation::Directory) {
+        if self.ledger.for_recall && operations.contains(Operation::Directory) {
             let path = self.own_procfs_name(path);
             self.unrepeatable.note_listed(path);
         }

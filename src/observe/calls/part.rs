@@ -248,7 +248,7 @@ impl Recording {
                     self.ledger.merge(*record, Operation::Existence.into(), process);
                     let needs_empty =
                         matches!(part.effect, Effect::RemoveDirectory | Effect::RenameTo { .. });
-                    if needs_empty && self.ledger.notes_seen {
+                    if needs_empty && self.ledger.for_recall {
                         // It may be what is in it that is in the way.
                         self.list_entries(*record);
                     }

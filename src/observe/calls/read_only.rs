@@ -480,7 +480,7 @@ impl Recording {
     ) -> Use {
         // Its open was the access, and a recording that is not to be recalled notes no more.
         let is_descriptor = matches!(access.file, FileRef::Descriptor(_));
-        if is_descriptor && matches!(access.effect, Effect::Ask(_)) && !self.ledger.notes_seen {
+        if is_descriptor && matches!(access.effect, Effect::Ask(_)) && !self.ledger.for_recall {
             return Use::Judged;
         }
         let traits = self.processes.traits(caller.tgid);
@@ -566,7 +566,7 @@ impl Recording {
 
     /// Notes what an access asks for; that it reads the content, the operations tell.
     fn see_what_is_asked(&mut self, name: NameId, effect: Effect) {
-        if self.ledger.notes_seen {
+        if self.ledger.for_recall {
             self.ledger.see(name, meaning(effect, None).seen);
         }
     }

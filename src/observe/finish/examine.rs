@@ -409,7 +409,7 @@ impl<'a> Examiner<'a> {
     fn is_freshened(&self, name: NameId, now: Stat, attributes: &Attributes) -> bool {
         let ledger = &self.recording.ledger;
         let known = ledger.names.get(name);
-        if !known.is_git_state || known.rebound || ledger.notes_seen {
+        if !known.is_git_state || known.rebound || ledger.for_recall {
             return false;
         }
         let is_object =

@@ -71,7 +71,7 @@ impl Files<'_> {
     /// The records in order of their paths; of Git's state those of what is not as before.
     pub fn iter(&self) -> impl Iterator<Item = FileRecord> {
         let records = self.afters.iter().map(|(record, after)| self.record(*record, after));
-        let seen = self.ledger.notes_seen;
+        let seen = self.ledger.for_recall;
         let lasting = records.filter_map(move |record| {
             if !record.is_git_state || PathEffect::of(&record).lasts() {
                 return Some(record);

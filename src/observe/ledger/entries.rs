@@ -27,7 +27,7 @@ impl Ledger {
         });
         entries.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
         entries.dedup_by(|(one, _), (other, _)| one == other);
-        let types = self.notes_seen.then(|| live::digest_of_typed_entries(&entries));
+        let types = self.for_recall.then(|| live::digest_of_typed_entries(&entries));
         let names: Vec<Vec<u8>> = entries.into_iter().map(|(name, _)| name).collect();
         let facts = self.names.get_mut(name).extra_mut();
         (facts.entries, facts.entry_types) = (Some(live::digest_of_entries(&names)), types);

@@ -436,11 +436,11 @@ impl Protector<'_> {
             return;
         }
         // What is to be recalled needs a digest of all that was read.
-        if !self.ledger.notes_seen {
+        if !self.ledger.for_recall {
             self.pin(name, path, now);
         }
         if self.ledger.is_bound_to(name, id)
-            && !self.ledger.notes_seen
+            && !self.ledger.for_recall
             && self.ledger.names.get(name).git.as_ref().is_some_and(|facts| facts.oid().is_some())
         {
             self.ledger.inodes.get_mut(id).content = Content::Pinned;
@@ -466,7 +466,7 @@ impl Protector<'_> {
                 Content::Read(self.submit(id, key, captured, admission, false, false))
             }
             captured => {
-                let admission = match self.ledger.notes_seen {
+                let admission = match self.ledger.for_recall {
                     true => Admission::Digested,
                     false => Admission::Refused(BlobOmitted::TooLarge),
                 };
