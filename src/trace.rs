@@ -12,6 +12,7 @@
 //! - [`attributes`]: process attributes that the command inherits, though this process changes them for
 //!   itself.
 //! - [`launch`]: starts the command seized and filtered, so that it never runs untraced.
+//! - [`proc_fd`]: the descriptors of a thread in procfs.
 //! - [`proc_status`]: what /proc/PID/status says of a process.
 //! - [`wait_status`]: why waitpid(2) returned for a tracee, from its raw status. Pure.
 //! - [`seqpacket`]: messages with descriptors between processes of ours.
@@ -33,6 +34,7 @@ pub mod launch;
 pub mod memory;
 pub mod notifications;
 pub mod observer;
+pub mod proc_fd;
 pub mod proc_status;
 pub mod question;
 mod refused_tracers;

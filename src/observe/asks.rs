@@ -11,6 +11,7 @@ use crate::snapshot::Told;
 use crate::snapshot::live::Filesystem;
 use crate::trace::asks::Ask;
 use crate::trace::observer::Caller;
+use crate::trace::proc_fd;
 use crate::trace::proc_status::ProcStatus;
 use crate::trace::sys::Tid;
 
@@ -52,7 +53,7 @@ impl Recording {
 
     /// Judges a lock on the file of a descriptor: a later run gets it, too, if nobody else has one.
     fn lock(&mut self, caller: Caller, descriptor: i32) -> Option<Told> {
-        let link = format!("/proc/{}/fd/{descriptor}", caller.tid);
+        let link = proc_fd::link(caller.tid, descriptor);
         let (Ok(stat), Ok(path)) = (rustix::fs::stat(&link), std::fs::read_link(&link)) else { return None };
         let Ok(locks) = crate::fs::locks() else { return Some(Told::Locks) };
         let is_foreign =

@@ -31,6 +31,7 @@ use crate::git::Repositories;
 use crate::snapshot::live::Filesystem;
 use crate::snapshot::{Operation, Operations, Unrepeatable, WarningKind};
 use crate::trace::observer::Caller;
+use crate::trace::proc_fd;
 use crate::trace::proc_status;
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, Effect, FileRef};
@@ -232,7 +233,7 @@ impl Recording {
 
     /// What a descriptor of the caller stands for, by its name here.
     pub fn object_of_descriptor(&mut self, caller: Caller, fd: i32) -> Result<Resolved, Unseen> {
-        self.object_of_link(caller, view::descriptor_link(caller, fd).as_bytes())
+        self.object_of_link(caller, proc_fd::link(caller.tid, fd).as_bytes())
     }
 
     /// What a magic link of the caller stands for, by its name here.
@@ -376,7 +377,7 @@ impl Recording {
 
     /// Notes the use of a descriptor from before the launch, unless its number is another file's by now.
     pub fn note_descriptor(&mut self, caller: Caller, descriptor: u32) {
-        let target = rustix::fs::readlink(format!("/proc/{}/fd/{descriptor}", caller.tid), Vec::new());
+        let target = rustix::fs::readlink(proc_fd::link(caller.tid, descriptor), Vec::new());
         let target = target.map(std::ffi::CString::into_bytes).unwrap_or_default();
         if self.watched.contains(&(descriptor, target)) {
             self.unrepeatable.used_descriptor.get_or_insert(descriptor);
@@ -545,7 +546,7 @@ impl Recording {
     /// The magic link by which an access reaches an object without resolving a name of it.
     pub fn magic_link(&mut self, caller: Caller, access: &Access) -> Option<Vec<u8>> {
         match &access.file {
-            FileRef::Descriptor(fd) => Some(view::descriptor_link(caller, *fd).into_bytes()),
+            FileRef::Descriptor(fd) => Some(proc_fd::link(caller.tid, *fd).into_bytes()),
             FileRef::Path { .. } => {
                 let named = self.locate(caller, &Access { follow: false, ..access.clone() }).ok()?;
                 named.stat.as_ref().is_some_and(resolve::is_on_procfs).then_some(named.path)
@@ -568,7 +569,7 @@ impl Recording {
             ) => true,
             // It may be losing or getting a name; what the tree itself has made never had one that matters.
             (Unseen::Unresolved(Unresolved::Nameless), FileRef::Descriptor(fd)) => {
-                let file = rustix::fs::stat(view::descriptor_link(caller, *fd));
+                let file = rustix::fs::stat(proc_fd::link(caller.tid, *fd));
                 file.is_ok_and(|file| self.ledger.inodes.of(&file).is_some())
             }
             // A call may be mounting there, and what it mounts need not be served.

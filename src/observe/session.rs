@@ -35,6 +35,7 @@ use crate::snapshot::{Exec, SnapshotKind, WarningKind};
 use crate::sync::lock;
 use crate::trace::memory::{ARGV_LIMIT, Memory as _};
 use crate::trace::observer::{Caller, Decision, Errno, Observer, SyscallEntry};
+use crate::trace::proc_fd;
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Effect, FileRef, Special};
 use crate::trace::wait_status::End;
@@ -339,7 +340,7 @@ impl Session {
         let access = call.decoded.accesses.iter().find(|access| access.effect == Effect::Execute)?;
         let exe = match &access.file {
             FileRef::Path { path, .. } => path.clone(),
-            FileRef::Descriptor(fd) => read_link(&format!("/proc/{}/fd/{fd}", caller.tid)),
+            FileRef::Descriptor(fd) => read_link(&proc_fd::link(caller.tid, fd)),
             FileRef::WorkingDirectory => return None,
         };
         let argv = call.decoded.argv.and_then(|address| call.memory.read_argv(address, ARGV_LIMIT).ok());
@@ -1030,6 +1031,6 @@ fn image(process: Tid) -> Exec {
 
 /// Whether a process reads from a terminal.
 fn is_at_terminal(process: Tid) -> bool {
-    let input = read_link(&format!("/proc/{process}/fd/0"));
+    let input = read_link(&proc_fd::link(process, 0));
     input.starts_with(b"/dev/pts/") || input.starts_with(b"/dev/tty") || input == b"/dev/console"
 }

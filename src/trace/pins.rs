@@ -23,6 +23,7 @@ use smallvec::SmallVec;
 
 use super::memory::{Fault, Memory as _, PATH_MAX, RemoteAddr};
 use super::observer::{Caller, Errno};
+use super::proc_fd;
 use super::sys::{Puppet, SYS_MSEAL, SharedMapping, Stopped, Tid, TraceeMemory, arch};
 use super::syscalls::{self, Args, Dirfd, Pinned, Refusable};
 
@@ -310,7 +311,7 @@ impl Copies {
     /// What a call fails with that begins there.
     fn directory(&self, descriptor: u64) -> Result<Option<Vec<u8>>, i32> {
         let Dirfd::Fd(descriptor) = Dirfd::from_raw(descriptor) else { return Ok(None) };
-        let link = format!("/proc/{}/fd/{descriptor}", self.memory.0);
+        let link = proc_fd::link(self.memory.0, descriptor);
         let (Ok(path), Ok(stat)) = (std::fs::read_link(&link), std::fs::metadata(&link)) else {
             return Err(libc::EBADF);
         };

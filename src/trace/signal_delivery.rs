@@ -12,6 +12,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::memory::{Memory as _, RemoteAddr};
 use super::observer::Caller;
+use super::proc_fd;
 use super::proc_status::ProcStatus;
 use super::shared::Shared;
 use super::sys::{self, Stopped, Tid, TraceeMemory, arch};
@@ -207,8 +208,7 @@ fn has_room(Caller { tid, tgid }: Caller, row: &SyscallRow, number: u64, argumen
 /// Whether a descriptor has O_NONBLOCK, by /proc/TID/fdinfo.
 fn is_nonblocking(tid: Tid, fd: i32) -> Option<bool> {
     let info = std::fs::read_to_string(format!("/proc/{tid}/fdinfo/{fd}")).ok()?;
-    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
-    Some(i32::from_str_radix(flags.trim(), 8).ok()? & libc::O_NONBLOCK != 0)
+    Some(proc_fd::flags(&info)? & libc::O_NONBLOCK != 0)
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ use crate::recall::replay::put_back;
 use crate::recall::store::{Consistency, Hit, RecallAnswer, RecallStore, StoreLimits};
 use crate::snapshot::{FileRecord, Snapshot, printable};
 use crate::trace::launch::Program;
+use crate::trace::proc_fd;
 
 /// How many descriptors beyond standard error can be watched.
 const DESCRIPTORS: usize = 32;
@@ -250,10 +251,7 @@ fn inherited_descriptors() -> io::Result<Vec<InheritedDescriptor>> {
         // The one that lists them is gone.
         let Ok(facts) = std::fs::read_to_string(format!("/proc/self/fdinfo/{number}")) else { continue };
         let Ok(target) = std::fs::read_link(entry.path()) else { continue };
-        // In octal digits (proc_pid_fdinfo(5)).
-        let flags = facts.lines().find_map(|line| line.strip_prefix("flags:"));
-        let flags = flags.and_then(|flags| u32::from_str_radix(flags.trim(), 8).ok()).unwrap_or_default();
-        let is_closed_in_command = flags & libc::O_CLOEXEC.cast_unsigned() != 0;
+        let is_closed_in_command = proc_fd::flags(&facts).is_some_and(|flags| flags & libc::O_CLOEXEC != 0);
         if number > 2 && !is_closed_in_command {
             let kind = rustix::fs::stat(entry.path()).map_or(0, |stat| stat.st_mode & libc::S_IFMT);
             found.push(InheritedDescriptor { number, kind, target: target.into_os_string().into_vec() });

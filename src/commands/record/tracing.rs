@@ -39,6 +39,7 @@ use crate::trace::inside::{self, Inside};
 use crate::trace::launch::{Launched, Launching, Spawned};
 use crate::trace::notifications;
 use crate::trace::observer::{Observer, panic_text};
+use crate::trace::proc_fd;
 use crate::trace::shared::Shared;
 use crate::trace::sys::{self, Fork, InheritedFd, Interrupter, Tid};
 use crate::trace::tracer::Tracer;
@@ -279,7 +280,7 @@ impl Drop for Unstarted<'_> {
 /// Records a gap for each inherited descriptor through which files can be opened unseen.
 fn record_unseen_descriptors(recorder: &Recorder, command: Tid, descriptors: &[InheritedFd]) {
     for fd in descriptors {
-        let target = rustix::fs::readlink(format!("/proc/{command}/fd/{}", fd.number()), Vec::new());
+        let target = rustix::fs::readlink(proc_fd::link(command, fd.number()), Vec::new());
         if let Some(kind) = target.ok().and_then(|target| unseen_kind(target.as_bytes())) {
             let detail = "the command inherited a descriptor through which files are opened unseen";
             recorder.lost(kind, detail);

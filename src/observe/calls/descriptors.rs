@@ -10,11 +10,12 @@ use super::part::Part;
 use crate::observe::capture::OnLoss;
 use crate::observe::ledger::ids::ProcessId;
 use crate::observe::recording::{Classification, Recording};
-use crate::observe::resolve::view::{self, Unseen};
+use crate::observe::resolve::view::Unseen;
 use crate::observe::resolve::{self, Unresolved};
 use crate::snapshot::{Operation, Operations, WarningKind};
 use crate::trace::memory::{Memory, RemoteAddr};
 use crate::trace::observer::Caller;
+use crate::trace::proc_fd;
 use crate::trace::sys::TraceeMemory;
 use crate::trace::syscalls::{Effect, OpenFlags, Special};
 
@@ -172,7 +173,7 @@ impl Recording {
 
     /// Counts a file that has a name, but none in our mount namespace; not a pipe or a deleted file.
     fn hidden_file(&mut self, caller: Caller, process: ProcessId, fd: i32) {
-        let link = view::descriptor_link(caller, fd);
+        let link = proc_fd::link(caller.tid, fd);
         if let Ok(path) = resolve::read_magic_link(link.as_bytes())
             && self.resolver.may_be_served(&path)
         {
@@ -188,7 +189,7 @@ impl Recording {
 
     /// Records the file of a descriptor as it is open, or the peer of its socket.
     fn record_open_descriptor(&mut self, caller: Caller, process: ProcessId, fd: i32, late: bool) {
-        let link = rustix::fs::readlink(view::descriptor_link(caller, fd), Vec::new());
+        let link = rustix::fs::readlink(proc_fd::link(caller.tid, fd), Vec::new());
         let link = link.as_ref().map_or(&b""[..], |link| link.as_bytes());
         if link.starts_with(b"socket:") {
             return self.note_peer(caller, process, fd);
@@ -204,7 +205,7 @@ impl Recording {
         if let Ok(file) = std::fs::File::open(format!("/proc/{}/fdinfo/{fd}", caller.tid)) {
             let _ = file.take(FDINFO_MAX).read_to_string(&mut info);
         }
-        let Some(flags) = view::descriptor_flags(&info) else { return };
+        let Some(flags) = proc_fd::flags(&info) else { return };
         let mode = flags & libc::O_ACCMODE;
         let write = mode == libc::O_WRONLY || mode == libc::O_RDWR;
         if flags & libc::O_PATH == 0 {

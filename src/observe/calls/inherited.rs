@@ -11,8 +11,9 @@ use crate::observe::ledger::apply::{Change, Kind};
 use crate::observe::ledger::now_us;
 use crate::observe::mounts::ServedDevices;
 use crate::observe::recording::{Classification, Recording};
-use crate::observe::resolve::{self, view};
+use crate::observe::resolve;
 use crate::snapshot::{Operation, Operations, Stat, WarningKind};
+use crate::trace::proc_fd;
 use crate::trace::sys::{InheritedFd, Tid};
 
 /// Up to this size, the old bytes are kept of a file that the command itself has opened for appending.
@@ -92,14 +93,14 @@ impl InheritedFile {
         after_exec: bool,
         served: &ServedDevices,
     ) -> Option<InheritedFile> {
-        let link = format!("/proc/{process}/fd/{number}");
+        let link = proc_fd::link(process, number);
         // Most are pipes, sockets and the like.
         let target = rustix::fs::readlink(link.as_str(), Vec::new()).ok()?;
         if !target.to_bytes().starts_with(b"/") {
             return None;
         }
         let info = std::fs::read_to_string(format!("/proc/{process}/fdinfo/{number}")).ok()?;
-        let flags = view::descriptor_flags(&info)?;
+        let flags = proc_fd::flags(&info)?;
         if after_exec && flags & libc::O_CLOEXEC != 0 {
             return None;
         }

@@ -16,9 +16,10 @@ use crate::observe::policy::ignore::RuleId;
 use crate::observe::policy::suppressed::LeftOut;
 use crate::observe::processes::ProcessTraits;
 use crate::observe::recording::{Classification, Recording};
-use crate::observe::resolve::{self, Crossed, Resolved, view};
+use crate::observe::resolve::{self, Crossed, Resolved};
 use crate::snapshot::{BlobOmitted, Operation, Operations};
 use crate::trace::observer::Caller;
+use crate::trace::proc_fd;
 use crate::trace::syscalls::{Access, Dirfd, Effect, FileRef};
 
 /// One place of a pending call.
@@ -104,7 +105,7 @@ impl Part {
 
     /// What the call has opened as `fd`.
     pub fn opened(&self, caller: Caller, fd: i32) -> Option<&FileStat> {
-        let stat = || rustix::fs::stat(view::descriptor_link(caller, fd).as_str()).ok();
+        let stat = || rustix::fs::stat(proc_fd::link(caller.tid, fd).as_str()).ok();
         self.found.opened.get_or_init(stat).as_ref()
     }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, makedev, statx};
 
-use crate::observe::resolve::view;
+use crate::trace::proc_fd;
 use crate::trace::proc_status::has_ended;
 use crate::trace::sys::Tid;
 
@@ -126,7 +126,7 @@ fn tid_of(directory: &DirEntry) -> Option<Tid> {
 
 /// Whether the flags of a descriptor, as proc_pid_fdinfo(5) shows them, allow writing.
 fn is_writable(info: &str) -> bool {
-    view::descriptor_flags(info).is_none_or(|flags| flags & libc::O_ACCMODE != libc::O_RDONLY)
+    proc_fd::flags(info).is_none_or(|flags| flags & libc::O_ACCMODE != libc::O_RDONLY)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use crate::fs::{FileStat, ObjectId};
 use crate::observe::mounts::{Mounts, View};
 use crate::observe::resolve::{self, PrivatePlace, Resolved, Resolver, Unresolved, Viewpoint};
 use crate::trace::observer::Caller;
+use crate::trace::proc_fd;
 use crate::trace::sys::Tid;
 use crate::trace::syscalls::{Access, Dirfd, FileRef};
 
@@ -45,17 +46,6 @@ impl From<Unresolved> for Unseen {
             unresolved => Unseen::Unresolved(unresolved),
         }
     }
-}
-
-/// The magic link of a descriptor of the caller.
-pub fn descriptor_link(caller: Caller, fd: i32) -> String {
-    format!("/proc/{}/fd/{fd}", caller.tid)
-}
-
-/// The flags of a descriptor, by the text of its file in /proc/PID/fdinfo (proc_pid_fdinfo(5)).
-pub fn descriptor_flags(info: &str) -> Option<i32> {
-    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
-    i32::from_str_radix(flags.trim(), 8).ok()
 }
 
 /// A symlink under /proc/TID, such as `cwd`, `root` or `fd/3`.
@@ -321,7 +311,7 @@ pub fn locate_among(
     let (dirfd, path) = match &access.file {
         FileRef::Path { dirfd, path } => (*dirfd, path.as_slice()),
         FileRef::Descriptor(fd) => {
-            let link = descriptor_link(caller, *fd).into_bytes();
+            let link = proc_fd::link(caller.tid, *fd).into_bytes();
             return object_among(resolver, mounts, &link);
         }
         FileRef::WorkingDirectory => {

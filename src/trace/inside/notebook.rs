@@ -13,6 +13,7 @@ use super::sites::{CallSite, Mappings};
 use super::{lock, try_lock};
 use crate::trace::memory::{Memory as _, RemoteAddr};
 use crate::trace::observer::{Caller, LateCalls, Observer, gap};
+use crate::trace::proc_fd;
 use crate::trace::sys::arch::inside as code;
 use crate::trace::sys::{self, Puppet, SharedMapping, Stopped, Tid, TraceeMemory};
 use crate::trace::syscalls::{self, DecodedSyscall, Dirfd, FileRef};
@@ -374,7 +375,7 @@ fn free_block(mappings: &Mappings, address: u64) -> Option<u64> {
 fn link_of(caller: Caller, dirfd: Dirfd) -> String {
     match dirfd {
         Dirfd::Cwd => format!("/proc/{}/cwd", caller.tid),
-        Dirfd::Fd(fd) => format!("/proc/{}/fd/{fd}", caller.tid),
+        Dirfd::Fd(fd) => proc_fd::link(caller.tid, fd),
     }
 }
 
