@@ -352,14 +352,14 @@ impl Repositories {
         let repository = self.repositories.get_mut(id as usize)?;
         let generation = repository.generation;
         let was_stale = repository.stale;
-        let settled = repository.settle();
+        let updated = repository.bring_up_to_date();
         if was_stale {
             self.watched.extend(repository.opened.watched.iter().cloned());
         }
-        if settled.is_none() || repository.generation != generation {
+        if updated.is_none() || repository.generation != generation {
             self.epoch = self.epoch.wrapping_add(1);
         }
-        settled?;
+        updated?;
         Some(repository)
     }
 

@@ -116,7 +116,7 @@ impl Repository {
     /// Makes the next answers those of the current files.
     ///
     /// Returns none where Git could not work: its answers are then unknown.
-    pub(super) fn settle(&mut self) -> Option<()> {
+    pub(super) fn bring_up_to_date(&mut self) -> Option<()> {
         self.asked = true;
         if self.broken {
             return None;

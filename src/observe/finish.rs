@@ -68,9 +68,9 @@ pub struct Recorded<'a> {
 
 /// Some files as a recording has left them, by path.
 #[derive(Debug, Default)]
-pub struct Settled(HashMap<Vec<u8>, Stat>);
+pub struct LeftFiles(HashMap<Vec<u8>, Stat>);
 
-impl Settled {
+impl LeftFiles {
     /// Whether a file was found as it was left and is so still, if it is one of these.
     pub fn has(&self, file: &InheritedFile) -> bool {
         self.0
@@ -314,22 +314,24 @@ impl Recording {
 
     /// Takes the states of all that the tree has changed, or has open: what is changed from now on without a call of the
     /// tree is not its own. Returns the states of what it has open.
-    pub fn settle(&mut self) -> Settled {
+    pub fn leave_open_files(&mut self) -> LeftFiles {
         let open = self.take_last_states();
-        self.settled(|path, stat| open.may_contain(path, stat.identity()))
+        self.left_files(|path, stat| open.may_contain(path, stat.identity()))
     }
 
-    /// Does the same, takes the states of these files again, and returns those.
-    pub fn settle_files(&mut self, files: &[InheritedFile]) -> Settled {
+    /// As [`Recording::leave_open_files`], but the states of these files are taken in any case, changed or not, and
+    /// returned, by all names that the recording has of them.
+    pub fn leave_files(&mut self, files: &[InheritedFile]) -> LeftFiles {
         let identities: HashSet<(u64, u64)> = files.iter().map(|file| file.stat().identity()).collect();
         self.take_again(files.iter().map(|file| (file.path(), file.stat().identity())));
-        self.settled(|_, stat| identities.contains(&stat.identity()))
+        self.left_files(|_, stat| identities.contains(&stat.identity()))
     }
 
-    /// Does the same, takes the states of these files again, and returns those.
-    pub fn settle_again(&mut self, files: &Settled) -> Settled {
+    /// As [`Recording::leave_open_files`], but for files that were left before and may have been written to since: their
+    /// states are taken once more, and returned.
+    pub fn leave_again(&mut self, files: &LeftFiles) -> LeftFiles {
         self.take_again(files.0.iter().map(|(path, stat)| (path.as_slice(), stat.identity())));
-        self.settled(|path, _| files.0.contains_key(path))
+        self.left_files(|path, _| files.0.contains_key(path))
     }
 
     /// Takes the last states, those of these files in any case.
@@ -352,7 +354,7 @@ impl Recording {
     }
 
     /// The files, of those in the interim states, that are wanted and not another recording's.
-    fn settled(&self, is_wanted: impl Fn(&[u8], &Stat) -> bool) -> Settled {
+    fn left_files(&self, is_wanted: impl Fn(&[u8], &Stat) -> bool) -> LeftFiles {
         let afters = self
             .interim
             .iter()
@@ -361,7 +363,7 @@ impl Recording {
             let (path, stat) = (self.ledger.names.path(*name), after.stat(*name, &self.ledger)?);
             is_wanted(path, &stat).then(|| (path.to_vec(), stat))
         });
-        Settled(files.collect())
+        LeftFiles(files.collect())
     }
 
     /// Goes on from interim states: what is changed from now on is noted.

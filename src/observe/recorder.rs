@@ -13,7 +13,7 @@ use super::calls::own_program::{CallTargets, Yielded, own_programs};
 use super::calls::read_only::StartDirectory;
 use super::capture::Capture;
 use super::enforce::{EnforcedRules, Enforcer};
-use super::finish::Settled;
+use super::finish::LeftFiles;
 use super::git_state::GitStateChanges;
 use super::ledger::Ledger;
 use super::ledger::ids::ProcessId;
@@ -260,18 +260,20 @@ impl Recorder {
 
     /// Takes the states of all that its processes have changed, or have open: what is changed from now on without a call
     /// of theirs is not theirs. Returns the states of what they have open.
-    pub fn settle(&self) -> Settled {
-        self.guarded(Settled::default(), Recording::settle)
+    pub fn leave_open_files(&self) -> LeftFiles {
+        self.guarded(LeftFiles::default(), Recording::leave_open_files)
     }
 
-    /// Does the same, takes the states of these files again, and returns those.
-    pub fn settle_files(&self, files: &[InheritedFile]) -> Settled {
-        self.guarded(Settled::default(), |state| state.settle_files(files))
+    /// As [`Recorder::leave_open_files`], but the states of these files are taken in any case, changed or not, and
+    /// returned, by all names that the recording has of them.
+    pub fn leave_files(&self, files: &[InheritedFile]) -> LeftFiles {
+        self.guarded(LeftFiles::default(), |state| state.leave_files(files))
     }
 
-    /// Does the same, takes the states of these files again, and returns those.
-    pub fn settle_again(&self, files: &Settled) -> Settled {
-        self.guarded(Settled::default(), |state| state.settle_again(files))
+    /// As [`Recorder::leave_open_files`], but for files that were left before and may have been written to since: their
+    /// states are taken once more, and returned.
+    pub fn leave_again(&self, files: &LeftFiles) -> LeftFiles {
+        self.guarded(LeftFiles::default(), |state| state.leave_again(files))
     }
 
     /// Whether its processes have changed a file, or may be changing it.

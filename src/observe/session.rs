@@ -465,7 +465,7 @@ impl Session {
         if !yielded.is_empty() {
             let last = edits.current.take();
             let step = Arc::clone(&running.step);
-            let of_command = Left { files: step.recorder().settle_files(&yielded), step };
+            let of_command = Left { files: step.recorder().leave_files(&yielded), step };
             self.hand_over(&mut edits, last.iter().map(Edit::leave).chain([of_command]).collect());
             last.into_iter().for_each(|edit| edits.end(edit));
         }
@@ -508,7 +508,7 @@ impl Session {
                 }
             }
             let outdated = left.iter_mut().filter(|left| is_outdated(left));
-            outdated.for_each(|left| left.files = left.step.recorder().settle_again(&left.files));
+            outdated.for_each(|left| left.files = left.step.recorder().leave_again(&left.files));
         }
     }
 

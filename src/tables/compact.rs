@@ -283,7 +283,7 @@ pub fn recover(tables: &Path) -> Result<(), Error> {
     for table in names_in(&compact)? {
         for day in names_in(&compact.join(&table))? {
             let day = Path::new(&table).join(day);
-            settle(&compact.join(&day), &tables.join(&day))?;
+            finish_exchange(&compact.join(&day), &tables.join(&day))?;
         }
     }
     remove(&compact)
@@ -291,7 +291,7 @@ pub fn recover(tables: &Path) -> Result<(), Error> {
 
 /// Removes a directory that was exchanged with that of a day, but for what that lacks and does not replace; or one that was
 /// not exchanged.
-fn settle(old: &Path, live: &Path) -> Result<(), Error> {
+fn finish_exchange(old: &Path, live: &Path) -> Result<(), Error> {
     let list = live.join(JOINED);
     if !old.join(JOINED).try_exists().map_err(Error::io("stat", old))? {
         match fs::read(&list) {

@@ -155,15 +155,15 @@ impl<'a, O: Observer> Server<'a, O> {
         let left = due.saturating_duration_since(Instant::now());
         let mut fds = [
             PollFd::new(self.listener, PollFlags::IN),
-            PollFd::from_borrowed_fd(self.shared.settled(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.shared.call_ended(), PollFlags::IN),
         ];
         let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(left.subsec_nanos()) };
         let _ = poll(&mut fds, Some(&timeout));
-        let [notified, settled] = fds.each_ref().map(|fd| !fd.revents().is_empty());
-        if settled {
-            self.shared.take_settled();
+        let [notified, call_ended] = fds.each_ref().map(|fd| !fd.revents().is_empty());
+        if call_ended {
+            self.shared.take_call_ended();
         }
-        let due = self.postponed.take_due(settled);
+        let due = self.postponed.take_due(call_ended);
         if !due.is_empty() {
             for (unanswered, since) in due {
                 self.guarded(unanswered, Some(since));
@@ -289,7 +289,7 @@ impl<'a, O: Observer> Server<'a, O> {
             let lost = if blocked { None } else { self.shared.take_awaited(tid) };
             for pending in former.into_iter().chain(lost) {
                 self.observer.on_result(caller, pending, None);
-                self.shared.settle();
+                self.shared.wake_postponed();
             }
         } else if let Some(inside) = self.shared.inside() {
             if is_to_patch {

@@ -45,9 +45,9 @@ impl<T> PostponedQueue<T> {
         (!self.waiting.is_empty()).then(|| self.decided + INTERVAL)
     }
 
-    /// Takes them all if they are due: because `settled` says that another syscall has ended, or by the time.
-    pub fn take_due(&mut self, settled: bool) -> VecDeque<(T, Instant)> {
-        if self.waiting.is_empty() || !settled && self.decided.elapsed() < INTERVAL {
+    /// Takes them all if they are due: because another syscall has ended, or by the time.
+    pub fn take_due(&mut self, call_ended: bool) -> VecDeque<(T, Instant)> {
+        if self.waiting.is_empty() || !call_ended && self.decided.elapsed() < INTERVAL {
             return VecDeque::new();
         }
         self.decided = Instant::now();

@@ -24,7 +24,7 @@ pub struct Shared<P> {
     postponing: AtomicU32,
     /// An eventfd, a semaphore: once an awaited syscall has ended, each thread that has postponed some can read it
     /// once.
-    settled: OwnedFd,
+    call_ended: OwnedFd,
     /// Held by the notification thread that receives: what it has seen to be there, no other takes.
     receiving: Mutex<()>,
     /// The processes that note their own calls, if any may.
@@ -60,11 +60,12 @@ impl<P> Shared<P> {
             with_several_writers: HashSet::default(),
             address_spaces: HashMap::default(),
         };
-        let settled = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE)?;
+        let call_ended =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE)?;
         Ok(Shared {
             tables: Mutex::new(tables),
             postponing: AtomicU32::new(0),
-            settled,
+            call_ended,
             receiving: Mutex::default(),
             inside,
         })
@@ -185,12 +186,12 @@ impl<P> Shared<P> {
         tables.address_spaces.remove(&process);
     }
 
-    /// Tells the notification threads that an awaited syscall has ended.
-    pub(super) fn settle(&self) {
+    /// Has the notification threads decide again about what they have postponed: an awaited syscall has ended.
+    pub(super) fn wake_postponed(&self) {
         let postponing = self.postponing.load(Ordering::SeqCst);
         if postponing > 0 {
             // It fails only where the eventfd is readable already.
-            let _ = rustix::io::write(&self.settled, &u64::from(postponing).to_ne_bytes());
+            let _ = rustix::io::write(&self.call_ended, &u64::from(postponing).to_ne_bytes());
         }
     }
 
@@ -204,8 +205,8 @@ impl<P> Shared<P> {
     }
 
     /// What becomes readable when an awaited syscall has ended.
-    pub(super) fn settled(&self) -> BorrowedFd<'_> {
-        self.settled.as_fd()
+    pub(super) fn call_ended(&self) -> BorrowedFd<'_> {
+        self.call_ended.as_fd()
     }
 
     /// The processes that note their own calls, if any may.
@@ -219,7 +220,7 @@ impl<P> Shared<P> {
     }
 
     /// Reads it once, on behalf of this thread.
-    pub(super) fn take_settled(&self) {
-        let _ = rustix::io::read(&self.settled, &mut [0; 8]);
+    pub(super) fn take_call_ended(&self) {
+        let _ = rustix::io::read(&self.call_ended, &mut [0; 8]);
     }
 }

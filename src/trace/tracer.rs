@@ -100,7 +100,7 @@ pub struct Tracer<'a, O: Observer> {
     /// The tracees whose syscall is postponed.
     postponed: PostponedQueue<Stopped>,
     /// Whether an awaited syscall has ended since those were last decided.
-    settled: bool,
+    call_ended: bool,
     /// Processes that are no longer traced, so that they can die.
     dying: Vec<DyingInit>,
     nested: Nested,
@@ -132,7 +132,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             changed_programs: HashMap::default(),
             parked: HashMap::default(),
             postponed: PostponedQueue::new(),
-            settled: false,
+            call_ended: false,
             dying: Vec::new(),
             nested: Nested::default(),
             refused_tracers: RefusedTracers::default(),
@@ -372,7 +372,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         }
         if std::mem::take(&mut self.tracees.get(tid).is_hurried) {
             self.observer.read_only_call_is_over(self.tracees.caller(tid));
-            self.settle();
+            self.wake_postponed();
         }
         let changed = if self.changed.is_empty() { None } else { self.changed.remove(&tid) };
         // A program that was just executed has registers of its own.
@@ -589,8 +589,8 @@ impl<'a, O: Observer> Tracer<'a, O> {
 
     /// Decides about the postponed syscalls again, from the start and in order, if that is due.
     fn decide_postponed(&mut self) {
-        let settled = std::mem::take(&mut self.settled);
-        for (tracee, since) in self.postponed.take_due(settled) {
+        let call_ended = std::mem::take(&mut self.call_ended);
+        for (tracee, since) in self.postponed.take_due(call_ended) {
             let next = match self.guarded(|tracer| tracer.syscall_stop(&tracee, Some(since))) {
                 Some(ControlFlow::Break(())) => Next::Postpone,
                 Some(ControlFlow::Continue(())) | None => Next::Resume(0),
@@ -602,12 +602,13 @@ impl<'a, O: Observer> Tracer<'a, O> {
     /// Tells the observer that an awaited syscall has ended, which postponed ones wait for.
     fn conclude(&mut self, caller: Caller, pending: O::Pending, result: Option<i64>) {
         self.observer.on_result(caller, pending, result);
-        self.settle();
+        self.wake_postponed();
     }
 
-    fn settle(&mut self) {
-        self.settled = true;
-        self.shared.settle();
+    /// Has all postponed syscalls decided again: an awaited one has ended.
+    fn wake_postponed(&mut self) {
+        self.call_ended = true;
+        self.shared.wake_postponed();
     }
 
     /// Handles the entry or exit of a syscall, which was first postponed at `since`; breaks if it is
@@ -1052,7 +1053,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
             self.nested.executed(tid, former_tid);
         }
         self.observer.executed(caller, execve);
-        self.settle();
+        self.wake_postponed();
     }
 
     /// Notes that a new process has the memory to which the arguments of its creator are copied.
@@ -1080,7 +1081,7 @@ impl<'a, O: Observer> Tracer<'a, O> {
         self.changed_programs.remove(&tid);
         self.parked.remove(&tid);
         self.postponed.retain(|waiting| waiting.tid() != tid);
-        self.settle();
+        self.wake_postponed();
         let Some((thread, is_leader_alone)) = self.tracees.remove(tid) else { return };
         self.end_abandoned();
         let tgid = thread.tgid;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::Step;
 use crate::observe::calls::changes::Pending;
 use crate::observe::calls::inherited::InheritedFile;
-use crate::observe::finish::Settled;
+use crate::observe::finish::LeftFiles;
 use crate::observe::processes::ProcessTraits;
 use crate::snapshot::Exec;
 use crate::trace::observer::{Caller, Decision, Observer as _, SyscallEntry};
@@ -59,7 +59,7 @@ impl Edit {
     /// How it leaves the files that its processes have open.
     pub fn leave(&self) -> Left {
         let step = Arc::clone(&self.step);
-        Left { files: step.recorder().settle(), step }
+        Left { files: step.recorder().leave_open_files(), step }
     }
 
     /// Decides about a call of a process that the recorder knows.
@@ -82,7 +82,7 @@ impl Edit {
 /// The files that a step leaves to the next edit.
 pub(super) struct Left {
     pub step: Arc<dyn Step>,
-    pub files: Settled,
+    pub files: LeftFiles,
 }
 
 /// The edits that have not ended.
