@@ -298,7 +298,7 @@ fn capture_all(capture: Capture, paths: &[PathBuf], threat: Threat, store: bool)
         let metadata = path.symlink_metadata().unwrap();
         let identity = (metadata.dev(), metadata.ino());
         let source = Source { path: path.as_os_str().as_bytes(), identity, length: None };
-        let captured = capture.protect(source, threat);
+        let captured = capture.protect(source, Some(threat));
         let admission =
             if store { capture.reserve(&key(path), &captured) } else { Err(BlobOmitted::TooLarge) };
         contents.push((capture.submit(key(path), captured, None, admission, false), metadata.len()));

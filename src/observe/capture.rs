@@ -325,8 +325,9 @@ impl Capture {
         self.directory.unnamed_file()
     }
 
-    /// Makes the bytes of a file safe from a call that is about to be made.
-    pub fn protect(&self, source: Source<'_>, threat: Threat) -> Captured {
+    /// Makes the bytes of a file safe from a call that is about to be made. Without a threat, they are only read: a
+    /// descriptor keeps those of a large file, as if a name went.
+    pub fn protect(&self, source: Source<'_>, threat: Option<Threat>) -> Captured {
         let mut opened = fs::open_regular(source.path);
         let no_more = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE));
         if opened.as_ref().is_err_and(no_more) {
@@ -342,13 +343,19 @@ impl Capture {
         self.protect_file(file, source, threat).unwrap_or(Captured::Omitted(BlobOmitted::Unreadable))
     }
 
-    fn protect_file(&self, mut file: File, source: Source<'_>, threat: Threat) -> io::Result<Captured> {
+    fn protect_file(
+        &self,
+        mut file: File,
+        source: Source<'_>,
+        threat: Option<Threat>,
+    ) -> io::Result<Captured> {
         let metadata = file.metadata()?;
         if (metadata.dev(), metadata.ino()) != source.identity {
             return Ok(Captured::Omitted(BlobOmitted::ChangedWhileReading));
         }
         let size = source.length.unwrap_or(metadata.len());
-        let small = if threat == Threat::Overwrite { SMALL_IN_PLACE } else { SMALL };
+        let is_overwritten = threat == Some(Threat::Overwrite);
+        let small = if is_overwritten { SMALL_IN_PLACE } else { SMALL };
         if size <= small {
             let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0) + 1);
             // One byte more than expected shows that the file has grown.
@@ -361,7 +368,7 @@ impl Capture {
             });
         }
         // The worker reads whole files.
-        if threat == Threat::Unlink && source.length.is_none() {
+        if !is_overwritten && source.length.is_none() {
             return Ok(Captured::File(file));
         }
         self.copy(&file, size)

@@ -121,7 +121,7 @@ impl Recording {
             && self.git_state.made_packs.len() < MADE_PACK_FILES
         {
             let source = Source { path, identity: (stat.st_dev, stat.st_ino), length: None };
-            let captured = self.byte_store.capture.protect(source, Threat::Unlink);
+            let captured = self.byte_store.capture.protect(source, Some(Threat::Unlink));
             let (path, stat) = (path.to_vec(), Stat::from(stat));
             self.git_state.made_packs.push(MadePackFile { path, stat, captured });
         }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::after::{After, AfterContent, Interim};
 use crate::fs::{FileStat, open_directory};
 use crate::git::{GitFacts, GitFile};
-use crate::observe::capture::{Admission, Captured, Source, Threat};
+use crate::observe::capture::{Admission, Captured, Source};
 use crate::observe::ledger::Ledger;
 use crate::observe::ledger::found::RareStateFacts;
 use crate::observe::ledger::ids::{InodeId, NameId};
@@ -540,7 +540,7 @@ impl<'a> Examiner<'a> {
             crate::fs::wait_for_writes(path);
         }
         let source = Source { path, identity: stat.identity(), length: None };
-        match self.recording.byte_store.capture.protect(source, Threat::Unlink) {
+        match self.recording.byte_store.capture.protect(source, None) {
             Captured::Omitted(reason) => AfterContent::Omitted(reason),
             captured => {
                 let byte_store = &mut self.recording.byte_store;

@@ -247,7 +247,7 @@ impl Protector<'_> {
         if threat == Threat::Overwrite && self.store_at_once(id, path, now) {
             return Ok(None);
         }
-        let Some(captured) = self.protect_bytes(id, path, now, threat) else { return Ok(None) };
+        let Some(captured) = self.protect_bytes(id, path, now, Some(threat)) else { return Ok(None) };
         let reserved = match (on_loss, &captured) {
             (OnLoss::Warn, _) => None,
             (OnLoss::Refuse, Captured::Omitted(reason)) => return Err(*reason),
@@ -294,7 +294,7 @@ impl Protector<'_> {
         if fs::size(now) > SMALL {
             return self.byte_store.capture.put_on_file(ticket);
         }
-        let captured = self.byte_store.capture.protect(self.source(id, path, now), Threat::Overwrite);
+        let captured = self.byte_store.capture.protect(self.source(id, path, now), Some(Threat::Overwrite));
         self.byte_store.journal_captured(id, &captured, now);
     }
 
@@ -305,7 +305,7 @@ impl Protector<'_> {
         id: InodeId,
         path: &[u8],
         now: &FileStat,
-        threat: Threat,
+        threat: Option<Threat>,
     ) -> Option<Captured> {
         if self.byte_store.filesystems.is_pseudo(now.st_dev, path) {
             return None;
@@ -313,7 +313,7 @@ impl Protector<'_> {
         self.warn_late(id, path, now);
         // A call in flight may change it while it is read.
         let threatened = self.ledger.inodes.get(id).threatened;
-        let threat = if threatened { Threat::Overwrite } else { threat };
+        let threat = if threatened { Some(Threat::Overwrite) } else { threat };
         Some(self.byte_store.capture.protect(self.source(id, path, now), threat))
     }
 
@@ -454,7 +454,7 @@ impl Protector<'_> {
             bytes.needed = true;
             return;
         }
-        let Some(captured) = self.protect_bytes(id, path, now, Threat::Unlink) else { return };
+        let Some(captured) = self.protect_bytes(id, path, now, None) else { return };
         let key = blob_key(Side::Before, self.path_of(id));
         let content = match captured {
             Captured::Omitted(reason) => {
@@ -500,7 +500,7 @@ impl Protector<'_> {
         let is_wanted = matches!(inode.content, Content::Unneeded | Content::InPlace | Content::Pinned)
             && inode.before.is_regular()
             && !self.byte_store.filesystems.is_pseudo(now.st_dev, path);
-        is_wanted.then(|| self.byte_store.capture.protect(self.source(id, path, now), Threat::Unlink))
+        is_wanted.then(|| self.byte_store.capture.protect(self.source(id, path, now), None))
     }
 
     /// Asks Git for the blob that has the bytes of a name, once, now that bytes matter.
