@@ -72,7 +72,7 @@ pub fn run(
     let mut access = TemporaryAccess::new(&root, &journal);
     let indices = with_other_names(&targets, hard_links);
     let mut inspections = inspect(request, records, hard_links, &indices, &root, &mut access, progress);
-    let known_conflicts = with_changed_later(request, records, &targets, &inspections);
+    let known_conflicts = conflicts_with_later(request, records, &targets, &inspections);
     let contents = Contents::new(snapshot);
     let mut locks = GitLocks::default();
     let refine = |locks: &GitLocks, inspections: &mut _| {
@@ -279,8 +279,9 @@ fn end_rescues(
     taken_back_whole.map_or(Ok(()), |path| rescue_directory::end(&path))
 }
 
-/// The conflicts of the request, and the targets that only a later change has brought back to a recorded state.
-fn with_changed_later(
+/// The conflicts of the request, and those with later recordings: targets that are in a recorded state because a later
+/// recording has put them there.
+fn conflicts_with_later(
     request: &RestoreRequest,
     files: &[FileRecord],
     targets: &[usize],
@@ -295,8 +296,12 @@ fn with_changed_later(
     let in_a_state = in_a_state.filter(|record| !record.is_git_state && has_two_states(record));
     let paths = in_a_state.map(|record| record.path.as_slice());
     let paths: HashSet<&[u8]> = paths.filter(|path| !conflicts.contains_key(*path)).collect();
-    // A directory that holds something is not removed: neither by this restore nor by the undo of the later change. One that
-    // the command only gave other attributes may get these again.
+    // A directory that holds something is not removed: neither by this restore nor by the undo of the later change. So
+    // what a later recording did to a directory is no conflict
+    // - if it is there as wanted and holds something: it stays if the later change is undone. Not so if it is a
+    //   directory in both states: its attributes were changed, and the undo of the later change would change them again.
+    // - if it is not wanted, and holds something that this recording does not tell of and no later one has changed:
+    //   this restore leaves it where it is.
     let is_directory = |index: usize, side| {
         state(&files[index], side).present().is_some_and(|at| at.file_type == FileType::Directory)
     };
