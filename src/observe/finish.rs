@@ -327,8 +327,8 @@ impl Recording {
         self.left_files(|_, stat| identities.contains(&stat.identity()))
     }
 
-    /// As [`Recording::leave_open_files`], but for files that were left before and may have been written to since: their
-    /// states are taken once more, and returned.
+    /// As [`Recording::leave_open_files`], but for files that were left before and may have been written to since:
+    /// their states are taken once more, and returned.
     pub fn leave_again(&mut self, files: &LeftFiles) -> LeftFiles {
         self.take_again(files.0.iter().map(|(path, stat)| (path.as_slice(), stat.identity())));
         self.left_files(|path, _| files.0.contains_key(path))

@@ -169,6 +169,9 @@ impl<'a> Examiner<'a> {
 
     /// Takes over the interim states, as far as no call has changed them since: somebody else may have undone what
     /// the tree did.
+    ///
+    /// Afterwards, an interim state is in `known` only if no call of the tree can have changed the name since, nor its
+    /// file by any name, nor the names in it. Names that were changed have a state of now there, all others have none.
     fn keep_interim(&mut self, Interim { afters, open, yielded }: Interim, names: &[NameId]) {
         let changes = self.recording.ledger.changes_since_interim.take().unwrap_or_default();
         let ledger = &self.recording.ledger;
