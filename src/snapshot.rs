@@ -8,9 +8,8 @@
 //! - [`journal`]: what a recording has changed so far; [`recover`] makes a bundle of it after a kill.
 //! - [`reader`]: opens a bundle that may come from anyone.
 //! - [`source`]: the content of a recorded state, from the bundle or from Git.
-//! - [`live`]: the state of a path now; [`compare`] compares it with a record. [`change`]: what became of a path; [`relinked`] of its hard links.
-//!   [`stat`]: from stat(2) to a
-//!   state.
+//! - [`live`]: the state of a path now; [`compare`] compares it with a record. [`change`]: what became of a path;
+//!   [`relinked`] of its hard links. [`stat`]: from stat(2) to a state.
 //! - [`net`]: what several recordings did, as if they were one. [`timeline`]: what was at a path at some time.
 //! - [`secrets`]: which files and which words of a command line are not for others.
 //! - [`request`]: what the restore of a rescue was asked for.

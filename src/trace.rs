@@ -8,7 +8,9 @@
 //! - `refused_tracers`: processes of the tree that try to trace others and may not.
 //! - `pins`: arguments that the tree can't change while a call is judged.
 //! - [`memory`]: reading strings and structures from a tracee.
+//! - `steady`: whether only the caller can change what the arguments of its call point to.
 //! - [`asks`]: calls that ask for what no path tells; they matter only where a recording may be recalled. Pure.
+//! - [`descriptors`]: calls that use a descriptor from before the launch; they matter only there, too. Pure.
 //! - [`attributes`]: process attributes that the command inherits, though this process changes them for
 //!   itself.
 //! - [`launch`]: starts the command seized and filtered, so that it never runs untraced.
@@ -23,6 +25,10 @@
 //! - [`notifications`]: the loop that answers notifications of read-only syscalls, without a ptrace-stop.
 //! - [`trials`]: whether the calls that all of this needs work here.
 //! - [`tracer`]: the loop over waitpid(2) that follows the tree.
+//! - `tracees`: what the tracer remembers of each thread.
+//! - `postponed`: the syscalls that wait at their entry until another one has ended.
+//! - `signal_delivery`: signal-delivery-stops: core dumps, and syscalls that must be restarted.
+//! - `error`: why nothing was started.
 //! - [`sys`]: system calls that have no safe wrapper: the one module with unsafe code.
 
 pub mod asks;

@@ -1,11 +1,15 @@
 //! Records a command, with processes of our own.
 //!
-//! `setup.rs` makes all decisions before the launch. `front.rs` is the process that the user waits for and
-//! the parent of the command, `tracing.rs` the one that traces; `channel.rs` is between them. `witness.rs`
-//! belongs to the front, `process_tree.rs` and `control.rs` to the tracing process, which writes the snapshot
-//! with `bundle.rs` and the report with `report.rs`, starts its journal with `journal.rs`, and `prune` with
-//! `pruning.rs`. `held.rs` has the
-//! bytes that only a descriptor holds, at both ends.
+//! - `setup.rs`: all decisions before the launch; `landlock.rs`: the domain of the command, with `--landlock`.
+//! - `front.rs`: the process that the user waits for, the command's parent; `witness.rs`: the witness beside it.
+//! - `tracing.rs`: the process that traces; `process_tree.rs`, what it knows of the tree; `control.rs`, its thread that
+//!   listens to the front and to signals; `journal.rs` starts its journal, and `pruning.rs` `prune`.
+//! - `steps.rs`: in its place for a session, which has a recording for each step.
+//! - `channel.rs`: the messages between front and tracing process; `held.rs`: the bytes that only a descriptor holds,
+//!   at both ends; `descriptors.rs`: the inherited descriptors, and waiting for others.
+//! - `bundle.rs`: writes the snapshot; `report.rs`: the report.
+//! - `recalling.rs`: recalls an earlier run, or keeps this one to be recalled; `relay.rs`: the process that carries the
+//!   command's output then.
 
 mod bundle;
 mod channel;
