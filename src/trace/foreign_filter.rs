@@ -2,8 +2,8 @@
 //!
 //! Without a tracer, a syscall for which a filter returns it fails with ENOSYS (seccomp(2)). Traced, it would
 //! not, and a notification of ours takes precedence over it. So such a filter is installed with
-//! SECCOMP_RET_ERRNO and ENOSYS instead. Without one, PR_GET_SECCOMP must tell of no filter. Neighbour: `tracer.rs` knows
-//! when one is installed, or asked for.
+//! SECCOMP_RET_ERRNO and ENOSYS instead. To a process that has no filter but ours, PR_GET_SECCOMP must say that it has
+//! none. Neighbour: `tracer.rs` knows when a filter is installed, or asked for.
 
 use std::io;
 use std::sync::LazyLock;

@@ -213,8 +213,7 @@ impl Recording {
     }
 
     /// Refuses a read-only call, if rules forbid it, or postpones it; otherwise, what it walks if it uses anything that
-    /// rules are about, so that nobody changes that before the call is made.
-    /// Takes where its first path starts.
+    /// rules are about, so that nobody changes that before the call is made. Takes where its first path starts.
     fn enforce_read_only<'a>(
         &mut self,
         caller: Caller,

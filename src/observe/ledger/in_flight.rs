@@ -150,7 +150,7 @@ impl InFlight {
         }
     }
 
-    /// How many calls have begun and ended that may change names, or what paths lead to.
+    /// The counters of calls that may change names, or what paths lead to, for readers without the lock.
     pub fn path_changes(&self) -> &Arc<PathChanges> {
         &self.path_changes
     }

@@ -125,8 +125,8 @@ pub enum Effect {
     HardLinkTo,
     /// chmod, chown, utime, setxattr families, file_setattr, FS_IOC_SETFLAGS.
     Metadata,
-    /// A mount point, what is mounted there, or a node that swapon or quotactl uses: only its existence
-    /// matters.
+    /// A mount point, what is mounted there, or a node that swapon or quotactl uses. Of the file only its existence
+    /// matters; the path may lead to something else afterwards.
     MountPoint,
 }
 
