@@ -51,6 +51,9 @@
 //! | what a system call does to a path and its content | [`observe`], `effects.rs` |
 //! | where a change is applied to the ledger | [`observe::ledger::apply`]; where the rename of a directory is, `observe/calls/rename.rs` |
 //! | what happens to a blob between the read and Parquet | `docs/internals.md`, "From the read to Parquet" |
+//! | when the state after is taken, and how | `docs/internals.md`, "The state after"; `observe/finish/examine.rs` |
+//! | what is a secret | [`snapshot::secrets`]; `CONTRIBUTING.md`, "Add a secret" |
+//! | what a recall compares, and what it can't | `docs/internals.md`, "Recall"; `CONTRIBUTING.md`, "Add an input of recall" |
 //! | what the notification threads may touch | `docs/internals.md`, the section of that name |
 //! | how a system call such as `statmount`, or a verb, is added | `CONTRIBUTING.md`, "Add a system call" and "Add a verb" |
 //! | where an exit status is decided, 3 for a bad snapshot say | [`commands::exit`] |
