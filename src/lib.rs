@@ -2,7 +2,7 @@
 //!
 //! `docs/internals.md` follows a system call, a content and a restore through the modules. It says what each
 //! thread may touch and in which order locks are taken, and explains the words. `CONTRIBUTING.md` has the
-//! checklists for a new system call, attribute, agent, architecture and verb.
+//! checklists for a new system call, attribute, secret, input of recall, agent, architecture and verb.
 //!
 //! # Modules
 //!
