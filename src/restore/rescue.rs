@@ -6,7 +6,7 @@
 //! content stays in the other snapshot. Neighbours: `plan.rs` has the steps, `apply.rs` carries them out,
 //! `rescue_directory.rs` names the directory.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -142,19 +142,35 @@ pub fn kept(
     kept
 }
 
-/// Adds the other names of files that lose or get a hard link, so that it can be undone.
+/// Adds the other names of files that lose or get a hard link, so that it can be undone, and of those that change in place,
+/// which are changed by these names, too.
 fn keep_other_names(input: &PlanInput, steps: &[Step], kept: &mut BTreeMap<Vec<u8>, KeptPath>) {
     let inode = |at: &Present| at.linkable_identity().filter(|_| at.nlink > 1);
     let lost: HashSet<_> =
         kept.values().filter_map(|one| one.record.before.present().and_then(inode)).collect();
+    let stays =
+        |step: &&Step| matches!(step.action, Action::Attributes(_) | Action::File { in_place: true, .. });
+    let changed: HashMap<_, _> = steps
+        .iter()
+        .filter(stays)
+        .filter_map(|step| {
+            let FileRecord { before, after, operations, .. } =
+                &kept.get(&input.files[step.record].path)?.record;
+            Some((before.present().and_then(inode)?, (after.clone(), *operations)))
+        })
+        .collect();
     for (index, inspection) in input.inspections {
         let path = &input.files[*index].path;
         let Some(live) = inspection.as_ref().ok().and_then(|inspection| inspection.live.as_ref()) else {
             continue;
         };
-        if inode(live).is_some_and(|inode| lost.contains(&inode)) && !kept.contains_key(path) {
+        if let Some(inode) = inode(live).filter(|inode| lost.contains(inode))
+            && !kept.contains_key(path)
+        {
             let at = State::Present(Box::new(live.clone()));
-            let record = FileRecord::new(path, at.clone(), at, Operation::Existence.into());
+            let as_it_is = || (at.clone(), Operation::Existence.into());
+            let (after, operations) = changed.get(&inode).cloned().unwrap_or_else(as_it_is);
+            let record = FileRecord::new(path, at, after, operations);
             kept.insert(path.clone(), KeptPath { record, content: false, promised: None });
         }
     }

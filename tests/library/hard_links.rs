@@ -390,3 +390,25 @@ fn link_to_an_unknown_name_that_is_not_restored_is_named() {
         assert!(verb(&place, &["log"]).expect(0).stdout.contains("(undone)"), "{script}");
     }
 }
+
+#[test]
+fn file_that_changed_by_two_names_is_undone_by_both() {
+    for change in ["chmod go-r d/a d/b", "echo more >> d/a; echo more >> d/b"] {
+        for words in [&["d"][..], &["d/a", "d/b", "d/c"], &["--exclude", "other"]] {
+            let place = Place::new();
+            place.prepare("mkdir d; echo one > d/a; ln d/a d/b; echo old > older");
+            run(&place, &[], "echo new > older");
+            let before = tree(&place);
+            run(&place, &[], &format!("{change}; echo made > d/c"));
+            let after = tree(&place);
+            verb(&place, &[&["undo"], words].concat()).expect(0);
+            assert_same(&tree(&place), &before, "undone");
+            // It is undone, and not a part of it.
+            verb(&place, &["redo"]).expect(0);
+            assert_same(&tree(&place), &after, "redone");
+            verb(&place, &[&["undo"], words].concat()).expect(0);
+            verb(&place, &["undo"]).expect(0);
+            assert_eq!(fs::read_to_string(place.at("older")).unwrap(), "old\n", "{change} {words:?}");
+        }
+    }
+}
