@@ -84,6 +84,14 @@ impl RestorePolicy {
         bits
     }
 
+    /// The set-ID bits of a file that is to have the state `wanted` which the user can't give it.
+    pub fn withheld(&self, wanted: &Present) -> u32 {
+        match self.privileges && wanted.file_type != FileType::Symlink {
+            true => wanted.mode & 0o7777 & !self.permissions(wanted),
+            false => 0,
+        }
+    }
+
     /// Whether a file is given this extended attribute.
     pub fn allows(&self, name: &[u8]) -> bool {
         match name {
@@ -106,6 +114,8 @@ pub struct AttributeChanges {
     pub xattrs: XattrChanges,
     /// Permission bits.
     pub permissions: Option<u32>,
+    /// The set-ID bits that the user can't give to the file beside these.
+    pub withheld: u32,
     /// The modification time, in seconds and nanoseconds.
     pub mtime: Option<(i64, u32)>,
     /// The inode flags, which are set when all else is done (see `flags.rs`).
@@ -121,6 +131,9 @@ pub enum Shortfall {
     /// Its inode flags: the filesystem has none, or the user lacks the privilege.
     #[error("its flags ({0}) can't be given to it")]
     Flags(String),
+    /// Set-ID bits for another owner or group than the user's.
+    #[error("its {0} bit can't be given to it")]
+    SetId(&'static str),
     /// An extended attribute.
     #[error("its extended attribute {0} can't be given to it")]
     Xattr(String),
@@ -141,6 +154,7 @@ impl AttributeChanges {
             owner: policy.ownership.then_some((wanted.uid, wanted.gid)),
             xattrs: xattrs.map(|(name, value)| (name.clone(), Some(value.clone()))).collect(),
             permissions: (wanted.file_type != FileType::Symlink).then(|| policy.permissions(wanted)),
+            withheld: policy.withheld(wanted),
             mtime: Some((wanted.mtime, wanted.mtime_nsec)),
             flags: None,
         }
@@ -150,6 +164,7 @@ impl AttributeChanges {
     pub fn add(&mut self, other: AttributeChanges) {
         self.owner = self.owner.or(other.owner);
         self.permissions = self.permissions.or(other.permissions);
+        self.withheld |= other.withheld;
         self.mtime = self.mtime.or(other.mtime);
         self.flags = self.flags.take().or(other.flags);
         let is_new = |(name, _): &(Vec<u8>, _)| self.xattrs.iter().all(|(known, _)| known != name);
@@ -193,6 +208,11 @@ impl AttributeChanges {
             // Set-ID bits are not given with another owner or group than the recorded one.
             let special = if is_owned { 0 } else { libc::S_ISUID | libc::S_ISGID };
             rustix::fs::chmod(&path, Mode::from_raw_mode(permissions & !special))?;
+            // Those that are lost with the owner go without saying.
+            if is_owned && self.withheld != 0 {
+                let is_of_user = self.withheld & libc::S_ISUID != 0;
+                shortfalls.push(Shortfall::SetId(if is_of_user { "set-user-ID" } else { "set-group-ID" }));
+            }
         }
         if let Some(mtime) = self.mtime {
             rustix::fs::utimensat(CWD, &path, &times(mtime), rustix::fs::AtFlags::empty())?;

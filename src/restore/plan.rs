@@ -440,6 +440,7 @@ impl<'a> Planner<'a> {
         let permissions = policy.permissions(wanted);
         if wanted.file_type != FileType::Symlink && live.mode & 0o7777 != permissions {
             changes.permissions = Some(permissions);
+            changes.withheld = policy.withheld(wanted);
         }
         let [is_our_owner, is_our_group] = [ours(&|at| at.uid == live.uid), ours(&|at| at.gid == live.gid)];
         // A set-ID program gets both or neither.

@@ -359,7 +359,7 @@ fn attributes_back(handle: &Handle, before: &Present, after: Option<&Present>) -
         xattrs: given.map(|(name, _)| (name.clone(), None)).chain(kept).collect(),
         permissions: (before.file_type != FileType::Symlink).then_some(before.mode & 0o7777),
         mtime: Some((before.mtime, before.mtime_nsec)),
-        flags: None,
+        ..AttributeChanges::default()
     };
     attributes.give(handle).map(drop)
 }

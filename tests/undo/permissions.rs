@@ -323,3 +323,25 @@ fn what_the_command_has_made_in_a_directory_that_it_closed_is_named() {
         chmod(place.at("d"), 0o755);
     }
 }
+
+#[test]
+fn set_id_bit_that_cannot_be_given_back_is_named() {
+    if !needs_root("to make a directory of a group that its owner is not in") {
+        return;
+    }
+    for script in ["rm -r d", "chmod 0700 d"] {
+        let place = Place::of(User::Nobody);
+        place.write("d/f", "old");
+        chown(place.at("d"), None, Some(1)).unwrap();
+        chmod(place.at("d"), 0o2755);
+        chown(&place.work, None, Some(1)).unwrap();
+        chmod(&place.work, 0o2755);
+        let verb = |words: &[&str]| Run::from(place.command().args(words).output().unwrap());
+        verb(&["run", "--", "sh", "-c", script]).expect(0);
+        let undone = verb(&["undo"]).expect(1);
+        assert!(undone.stderr.contains("its set-group-ID bit can't be given to it"), "{script}: {undone:?}");
+        assert_eq!(fs::metadata(place.at("d")).unwrap().mode() & 0o777, 0o755);
+        // It is undone all the same.
+        assert!(verb(&["undo"]).expect(1).stderr.contains("nothing to undo"));
+    }
+}
