@@ -138,12 +138,16 @@ impl Recording {
         self.leave_out_unchanged_git_state(&mut afters);
         self.forget_what_came_and_went(&afters);
         self.warn_private_mounts_that_stay();
-        self.omit_what_is_gone(&afters);
+        // What a call in flight renames is at neither name: the last snapshot tells.
+        let is_at_rest = first_blobs.is_none() || !self.ledger.in_flight.changes_paths();
+        if is_at_rest {
+            self.omit_what_is_gone(&afters);
+        }
         let is_left_out = |path: &[u8]| {
             // Of a repository's own directory, the state is recorded all the same.
             matches!(self.policy.exclusion(path, None), Some(Exclusion::Rule(rule, _)) if rule != RuleId::GIT)
         };
-        let changed = self.resolver.changed_outside();
+        let changed = if is_at_rest { self.resolver.changed_outside() } else { Vec::new() };
         // A wrong name matters only to what has a record that says anything of it.
         let has_inputs = self.byte_store.keep.has_inputs();
         let has_records = |directory: &[u8]| {
@@ -167,9 +171,11 @@ impl Recording {
             });
         }
         let is_found_now = |name| !kept.contains(&name);
-        misfits::warn_files_named_twice(&self.ledger, &mut self.warnings, &afters, is_found_now);
-        misfits::warn_changes_without_a_name(&self.ledger, &mut self.warnings, &afters);
-        misfits::leave_out_misfits(&self.ledger, &mut self.warnings, &mut afters);
+        if is_at_rest {
+            misfits::warn_files_named_twice(&self.ledger, &mut self.warnings, &afters, is_found_now);
+            misfits::warn_changes_without_a_name(&self.ledger, &mut self.warnings, &afters);
+            misfits::leave_out_misfits(&self.ledger, &mut self.warnings, &mut afters);
+        }
         let capture = &mut self.byte_store.capture;
         let blobs = match first_blobs {
             None => capture.finish(),
@@ -292,7 +298,9 @@ impl Recording {
     /// Takes the states of what the tree has changed so far: what somebody else changes from now on is no change
     /// of the tree.
     pub fn take_interim_states(&mut self) {
-        self.resolver.note_replaced();
+        if !self.ledger.in_flight.changes_paths() {
+            self.resolver.note_replaced();
+        }
         let open = OpenFiles::of(self.processes.living());
         let yielded = self.interim.as_ref().map(|interim| interim.yielded.clone()).unwrap_or_default();
         let names = self.ledger.names.sorted();
@@ -366,8 +374,11 @@ impl Recording {
         LeftFiles(files.collect())
     }
 
-    /// Goes on from interim states: what is changed from now on is noted.
-    fn goes_on_from(&mut self, interim: Interim) {
+    /// Goes on from interim states: what is changed from now on is noted. What a call in flight may be changing is looked at
+    /// again.
+    fn goes_on_from(&mut self, mut interim: Interim) {
+        let Ledger { names, in_flight, .. } = &self.ledger;
+        interim.afters.retain(|(name, _)| !in_flight.may_change(names.path(*name)));
         self.ledger.changes_since_interim = Some(ChangesSinceInterim::default());
         self.interim = Some(interim);
     }

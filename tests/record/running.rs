@@ -10,7 +10,9 @@ use agent_snapshot::snapshot::{FileRecord, Snapshot, WarningKind};
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
 
-use crate::support::{LEVELS, MECHANISMS, Place, Run, User, bytes, kill, lost, tracer_of};
+use crate::support::{
+    LEVELS, MECHANISMS, Place, Run, User, assert_same, bytes, describe, kill, lost, scan, tracer_of,
+};
 
 /// A web server that also takes files and removes them. It says its port when it serves.
 const SERVER: &str = r#"
@@ -187,6 +189,32 @@ fn verify_bytes(snapshot: &Snapshot) {
                 snapshot.read_blob(key, present.digest.as_ref(), &mut Vec::new()).unwrap();
             }
         }
+    }
+}
+
+#[test]
+fn what_is_being_renamed_when_the_command_ends_is_neither_lost_nor_said_to_be_changed_by_others() {
+    // The command ends while these are renamed on and on.
+    let on_and_on = "rename(\"f$i\", \"f\" . ($i + 1)); rename(\"d$i\", \"d\" . ($i + 1));
+        rename(\"a\", \"b\"); open(my $f, \"<\", \"b/x\"); rename(\"b\", \"a\"); open(my $g, \"<\", \"a/x\");";
+    for at in (20..100).step_by(20) {
+        let place = Place::new();
+        place.prepare(
+            "mkfifo going; mkdir a d0; echo x > a/x; echo one > d0/one; head -c 200000 /dev/zero > f0",
+        );
+        let before = describe(&scan(&place.work), |_| false);
+        let script = format!(
+            "perl -e 'for my $i (0..300) {{ if ($i == {at}) {{ open(my $go, \">\", \"going\"); close $go }} {on_and_on} }}' \
+             > /dev/null 2>&1 & read x < going; true"
+        );
+        let mut command = place.recording();
+        command.args(["--quiet", "--survivors", "background", "sh", "-c", &script]).stdout(Stdio::null());
+        assert!(command.status().unwrap().success());
+        place.wait_for_lock();
+        let snapshot = place.snapshot();
+        assert_eq!(lost(&snapshot), [], "{:#?}", snapshot.header().warnings);
+        place.verb("restore", &["--before"]).expect(0);
+        assert_same(&describe(&scan(&place.work), |_| false), &before, "undone");
     }
 }
 

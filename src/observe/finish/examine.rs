@@ -564,7 +564,8 @@ impl<'a> Examiner<'a> {
 
     /// A file that changed though no traced call changed it.
     fn warn_external_change(&mut self, name: NameId, now: Option<&Stat>) {
-        if self.is_changed(name) {
+        let Ledger { names, in_flight, .. } = &self.recording.ledger;
+        if self.is_changed(name) || self.is_interim && in_flight.may_change(names.path(name)) {
             return;
         }
         let inode = self.recording.ledger.before(name);

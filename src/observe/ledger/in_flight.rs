@@ -155,6 +155,14 @@ impl InFlight {
         &self.path_changes
     }
 
+    /// Whether what is at `path` may be changing at this moment.
+    pub fn may_change(&self, path: &[u8]) -> bool {
+        self.calls.values().any(|Call { footprint, .. }| {
+            footprint.walked.iter().any(|walked| walked == path)
+                || footprint.changed.iter().any(|changed| is_below(path, changed))
+        })
+    }
+
     /// Whether what paths lead to may be changing at this moment.
     pub fn moves(&self) -> bool {
         self.moves > 0
@@ -206,6 +214,8 @@ mod tests {
         let other = calls.begin(footprint(&["/c"], &[]), false);
         assert!(calls.conflicts(&footprint(&["/b/f"], &[])) && calls.moves() && calls.changes());
         assert!(calls.changes_paths() && calls.path_changes().at_rest().is_none());
+        let may_change = |paths: &[&str]| paths.iter().all(|path| calls.may_change(path.as_bytes()));
+        assert!(may_change(&["/a", "/b/f", "/c"]) && !may_change(&["/c/f"]) && !may_change(&["/ab"]));
         calls.end(rename);
         assert_eq!(calls.path_changes().at_rest(), Some(1));
         assert!(!calls.conflicts(&footprint(&["/b/f"], &[])) && !calls.moves() && !calls.changes());
