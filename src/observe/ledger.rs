@@ -62,6 +62,8 @@ pub struct Ledger {
     began_us: u64,
     /// When the last state was taken of each name that had been changed by then.
     taken_us: HashMap<NameId, u64, foldhash::fast::RandomState>,
+    /// The directory without a record in which a name was last changed.
+    pub(super) last_changed_in: Vec<u8>,
     /// What was changed since interim states were taken.
     pub(super) changes_since_interim: Option<ChangesSinceInterim>,
 }

@@ -7,7 +7,7 @@ use std::{fs, io};
 use agent_snapshot::snapshot::live::digest_of_entries;
 use agent_snapshot::snapshot::{Digest, Operation, WarningKind};
 
-use crate::support::{Place, lost};
+use crate::support::{MECHANISMS, Place, assert_same, describe, lost, scan};
 
 #[test]
 fn parent_of_a_removed_directory_keeps_its_name() {
@@ -34,6 +34,26 @@ fn directory_listed_after_a_change_has_its_former_entries() {
     let digest = digest_of_entries(&entries);
     let before = place.file(&snapshot, "d").before.clone();
     assert_eq!(before.present().unwrap().entries_digest, Some(digest));
+}
+
+#[test]
+fn directory_used_after_a_change_in_it_has_its_former_state() {
+    for mechanism in MECHANISMS {
+        let place = Place::new();
+        place.prepare("mkdir -p gone listed closed/sub; echo > gone/f; touch -d 2020-01-01 gone listed closed/sub closed");
+        let before = describe(&scan(&place.at("")), |path| path.ends_with(b"ed"));
+        let script = "rm gone/f; rmdir gone; echo > listed/new; ls listed; mkdir closed/one closed/two;
+            rmdir closed/sub; chmod 700 closed";
+        let mut command = place.recorder(mechanism);
+        assert!(command.args(["sh", "-c", script]).output().unwrap().status.success());
+        let snapshot = place.snapshot();
+        for (name, links) in [("gone", 2), ("listed", 2), ("closed", 3)] {
+            let before = place.file(&snapshot, name).before.present().unwrap().clone();
+            assert_eq!((before.mtime, before.nlink), (1_577_836_800, links), "{mechanism}: {name}");
+        }
+        place.verb("restore", &["--before"]).expect(0);
+        assert_same(&describe(&scan(&place.at("")), |path| path.ends_with(b"ed")), &before, mechanism);
+    }
 }
 
 /// The digest of the entries of `directory` before a recording of `command`.

@@ -167,6 +167,19 @@ impl Footprint {
 }
 
 impl Recording {
+    /// Takes the state of the directory of a name that changes, if it has none yet: the change alters its time and link count.
+    fn meet_directory_of(&mut self, path: &[u8]) {
+        let Some(directory) = fs::parent_of(path) else { return };
+        let ledger = &mut self.ledger;
+        if ledger.last_changed_in == directory || ledger.names.find(directory).is_some() {
+            return;
+        }
+        directory.clone_into(&mut ledger.last_changed_in);
+        if let Some(stat) = fs::lstat(directory).ok().flatten().filter(resolve::is_directory) {
+            ledger.inodes.meet(&stat);
+        }
+    }
+
     /// Protects what a call may destroy at one place; `on_loss` says whether the call can still be refused.
     pub fn prepare_part(&mut self, effect: Effect, resolved: Resolved, on_loss: OnLoss) -> Part {
         let began_us = now_us();
@@ -188,6 +201,9 @@ impl Recording {
         }
         let (mut protected, mut loss, mut sets_times) = (None, None, None);
         if let (Classification::Recorded(name), true) = (&classification, meaning.changes) {
+            if meaning.changes_name {
+                self.meet_directory_of(&path);
+            }
             if let Some(stat) = &stat {
                 self.protector().meet_again(*name, stat);
             }
