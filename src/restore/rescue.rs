@@ -297,15 +297,8 @@ pub fn is_kept(
     let mut has_content = |before: &Present, live: &Present| {
         live.file_type != FileType::File
             || matches!(step.action, Action::Attributes(_))
-            || before.digest.is_some_and(|kept| {
-                // If it can't be read here, keeping it again will fail.
-                (before.blob.is_some() || before.size == 0) && {
-                    let dentry = root.dentry(&records[0].path).ok().flatten();
-                    let file =
-                        dentry.and_then(|dentry| open_for_reading(&records[0].path, &dentry, access).ok());
-                    file.and_then(|file| digest_file(&file).ok()).is_some_and(|(found, _)| found == kept)
-                }
-            })
+            || (before.blob.is_some() || before.size == 0)
+                && has_digest(before, &records[0].path, root, access)
     };
     records.iter().any(|record| match (record.before.present(), live) {
         (_, None) => true,
@@ -315,6 +308,35 @@ pub fn is_kept(
             (is_unchanged(before, live) || is_one && !is_file) && has_content(before, live)
         }
         (None, Some(live)) => live.file_type == FileType::Directory,
+    })
+}
+
+/// Whether the file at `path` is the one that the interrupted run has kept there, and has the content that this run has
+/// written by one of its `others`, the records of other paths: nobody else has changed it.
+pub fn is_written_by_us<'a>(
+    path: &[u8],
+    records: &[&FileRecord],
+    mut others: impl Iterator<Item = &'a FileRecord>,
+    live: &Present,
+    root: &Root,
+    access: &mut TemporaryAccess,
+) -> bool {
+    let Some(file) = live.linkable_identity().filter(|_| live.file_type == FileType::File) else {
+        return false;
+    };
+    let is_it = |record: &FileRecord| record.before.present().is_some_and(|before| before.identity() == file);
+    records.iter().any(|record| is_it(record))
+        && others.any(|other| {
+            is_it(other) && other.after.present().is_some_and(|after| has_digest(after, path, root, access))
+        })
+}
+
+/// Whether what is at `path` has the content of a state, as far as its digest is known. What can't be read has not.
+fn has_digest(at: &Present, path: &[u8], root: &Root, access: &mut TemporaryAccess) -> bool {
+    at.digest.is_some_and(|digest| {
+        let dentry = root.dentry(path).ok().flatten();
+        let file = dentry.and_then(|dentry| open_for_reading(path, &dentry, access).ok());
+        file.and_then(|file| digest_file(&file).ok()).is_some_and(|(found, _)| found == digest)
     })
 }
 

@@ -556,8 +556,14 @@ fn to_be_kept(
             .inspections
             .get(&step.record)
             .and_then(|inspection| inspection.as_ref().ok()?.live.as_ref());
-        let records = own.get(input.files[step.record].path.as_slice());
-        records.is_some_and(|records| rescue::is_kept(records, step, live, root, access))
+        let path = input.files[step.record].path.as_slice();
+        own.get(path).is_some_and(|records| {
+            let by_other_name = || own.values().flatten().filter(|record| record.path != path).copied();
+            rescue::is_kept(records, step, live, root, access)
+                || live.is_some_and(|live| {
+                    rescue::is_written_by_us(path, records, by_other_name(), live, root, access)
+                })
+        })
     };
     let steps: Vec<_> = plan.steps.iter().filter(|step| !is_kept(step)).cloned().collect();
     let parents = plan.parents.iter().filter(|path| !own.contains_key(path.as_slice())).cloned();

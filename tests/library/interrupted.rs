@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 
 use super::undo::{ids, is_restore_begun, rescues, tree};
 use super::{library, run, verb};
-use crate::support::{BINARY, Place, Random, Run, assert_same, trace_program};
+use crate::support::{BINARY, Place, Random, Run, assert_same, trace_program, works};
 
 /// How often verbs are started at most for one way that is to be followed.
 const ROUNDS: usize = 12;
@@ -270,6 +270,36 @@ fn interrupted_undo_is_completed_whatever_becomes_of_conflicts() {
     verb(&place, &["fsck"]).expect(0);
     let redone = verb(&place, &["redo", &edited[1], "--skip-conflicts"]);
     assert_eq!((files_with(&place, "by hand"), files_with(&place, "new")), (1, 7), "{redone:?}");
+}
+
+#[test]
+fn file_that_an_interrupted_undo_wrote_by_another_name_is_nobody_elses_change() {
+    let place = Place::new();
+    place.write("a", "old");
+    let before = tree(&place);
+    run(&place, &[], "echo new > a; ln a b");
+    let after = tree(&place);
+    // Killed as it begins to remove the new name.
+    let mut strace = place.program("strace");
+    strace.args([
+        "-f",
+        "-qq",
+        "-o",
+        "/dev/null",
+        "-e",
+        "trace=renameat2",
+        "-e",
+        "inject=renameat2:signal=KILL:when=1",
+    ]);
+    if !works(place.program("strace").arg("--version")) {
+        return println!("skipped: there is no strace");
+    }
+    strace.arg(BINARY).arg("undo").output().unwrap();
+    assert_eq!(std::fs::read_to_string(place.at("b")).unwrap(), "old");
+    verb(&place, &["undo"]).expect(0);
+    assert_same(&tree(&place), &before, "undone");
+    verb(&place, &["redo"]).expect(0);
+    assert_same(&tree(&place), &after, "redone");
 }
 
 /// What is undone is chosen when no other undo or redo is being made.
