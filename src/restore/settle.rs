@@ -313,9 +313,9 @@ impl Settler<'_> {
         });
         let handle = self.dentry(path)?.map(|dentry| dentry.handle()).transpose()?.flatten();
         let Some((after, handle)) = found.zip(handle) else { return Ok(false) };
-        // A mode that has been changed since was changed on purpose.
-        let is_ours =
-            handle.stat().st_mode == libc::S_IFDIR | 0o700 && handle.stat().st_uid == self.policy.user.uid;
+        // A mode that has been changed since was changed on purpose; the set-group-ID bit is inherited (mkdir(2)).
+        let is_ours = handle.stat().st_mode & !libc::S_ISGID == libc::S_IFDIR | 0o700
+            && handle.stat().st_uid == self.policy.user.uid;
         if is_ours && !self.dry_run {
             AttributeChanges::all(after, self.policy).give(&handle)?;
         }

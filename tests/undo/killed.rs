@@ -258,3 +258,44 @@ fn edit_after_a_kill_at_any_syscall_is_never_lost() {
     }
     assert!(edits > 0);
 }
+
+/// Kills a restore at each system call since its rescue is there; the next one completes it.
+#[track_caller]
+fn expect_completion_after_each_kill(place: &Place, states: &States) {
+    let manifest = place.base().join("out-rescue-1.unfinished/manifest.json");
+    let mut first = None;
+    let (calls, status) = trace_restore(place, &["--before"], |_, calls| {
+        first = first.or(manifest.exists().then_some(calls));
+    });
+    assert_eq!(status, Some(0));
+    states.expect(place, true);
+    let rescue = |number: u64| place.base().join(format!("out-rescue-{number}"));
+    for at in first.unwrap()..calls {
+        place.verb("restore", &[]).expect(0);
+        run_until(place, &["--before"], at);
+        let run = place.verb("restore", &["--before"]);
+        assert_eq!(run.status, 0, "{run:#?} after a kill at call {at}");
+        println!("after a kill at call {at}:");
+        states.expect(place, true);
+        for number in (1..10).filter(|number| rescue(*number).exists()) {
+            fs::remove_dir_all(rescue(number)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn directories_made_by_a_killed_restore_in_a_set_group_id_directory_get_their_modes() {
+    let place = Place::new();
+    fs::create_dir(place.at("shared")).unwrap();
+    chmod(place.at("shared"), 0o2775);
+    place.write("shared/keeps/it/file", "x");
+    place.write("shared/without/file", "x");
+    chmod(place.at("shared/keeps"), 0o2775);
+    chmod(place.at("shared/keeps/it"), 0o2750);
+    chmod(place.at("shared/without"), 0o755);
+    let states = States::of(&place, || {
+        fs::remove_dir_all(place.at("shared/keeps")).unwrap();
+        fs::remove_dir_all(place.at("shared/without")).unwrap();
+    });
+    expect_completion_after_each_kill(&place, &states);
+}
