@@ -19,12 +19,15 @@ use super::flags;
 use super::git::locks;
 use super::in_place;
 use super::journal::{InterruptedJournal, JournalEntry};
-use super::node::{AttributeChanges, RestorePolicy};
+use super::node::{AttributeChanges, RestorePolicy, attributes_of_new};
 use super::plan::is_unchanged;
 use super::root::{Dentry, Handle, Root};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::source::Contents;
 use crate::snapshot::{self, FileRecord, FileType, Present, Snapshot};
+
+/// The extended attribute of an access control list.
+const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
 /// Settles interrupted restores.
 pub struct Settler<'a> {
@@ -311,13 +314,13 @@ impl Settler<'_> {
             let is_new = record.before.present().as_ref().is_none_or(|at| !is_directory(at));
             record.after.present().filter(is_directory).filter(|_| is_new)
         });
-        let handle = self.dentry(path)?.map(|dentry| dentry.handle()).transpose()?.flatten();
-        let Some((after, handle)) = found.zip(handle) else { return Ok(false) };
-        // A mode that has been changed since was changed on purpose; the set-group-ID bit is inherited (mkdir(2)).
-        let is_ours = handle.stat().st_mode & !libc::S_ISGID == libc::S_IFDIR | 0o700
-            && handle.stat().st_uid == self.policy.user.uid;
+        let Some(dentry) = self.dentry(path)? else { return Ok(false) };
+        let Some((after, handle)) = found.zip(dentry.handle()?) else { return Ok(false) };
+        let (mode, uid) = (handle.stat().st_mode, handle.stat().st_uid);
+        let is_ours = [self.policy.user.uid, after.uid].contains(&uid)
+            && may_be_made(mode, self.policy.permissions(after), has_list(after));
         if is_ours && !self.dry_run {
-            AttributeChanges::all(after, self.policy).give(&handle)?;
+            attributes_of_new(after, self.policy, &dentry)?.give(&handle)?;
         }
         Ok(is_ours)
     }
@@ -364,6 +367,23 @@ fn attributes_back(handle: &Handle, before: &Present, after: Option<&Present>) -
     attributes.give(handle).map(drop)
 }
 
+/// Whether a directory with this `mode` may be as the restore made it, or with some of its attributes only: when it has
+/// all, it has these `permissions`, and an access control list if `has_list`.
+///
+/// Any other mode was set on purpose since.
+fn may_be_made(mode: u32, permissions: u32, has_list: bool) -> bool {
+    // It is inherited (mkdir(2)).
+    let without_group_id = mode & !libc::S_ISGID;
+    let is_as_made = without_group_id == libc::S_IFDIR | 0o700;
+    // The list is given before the mode, and sets the permission bits (acl(5)).
+    let has_got_list = has_list && without_group_id == libc::S_IFDIR | permissions & 0o777;
+    is_as_made || has_got_list || mode == libc::S_IFDIR | permissions
+}
+
+fn has_list(at: &Present) -> bool {
+    at.xattrs.contains_key(ACCESS_LIST)
+}
+
 /// Whether `live` is the file `before`, with its content, and with some of the attributes of `after`.
 fn is_on_its_way(before: &Present, after: &Present, live: &Present) -> bool {
     let content = |at: &Present| (at.size, at.mtime, at.mtime_nsec);
@@ -371,7 +391,7 @@ fn is_on_its_way(before: &Present, after: &Present, live: &Present) -> bool {
     let has_content = is_directory
         || content(live) == content(before)
         || content(live) == (before.size, after.mtime, after.mtime_nsec);
-    let list = |at: &Present| at.xattrs.get(b"system.posix_acl_access".as_slice()).cloned();
+    let list = |at: &Present| at.xattrs.get(ACCESS_LIST).cloned();
     let mut ours = before.mode ^ after.mode;
     if (before.uid, before.gid) != (after.uid, after.gid) {
         // chown(2) clears them.

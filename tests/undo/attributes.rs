@@ -44,7 +44,7 @@ fn set_id_bits_and_the_sticky_bit_are_restored() {
 }
 
 /// An access control list (linux/posix_acl_xattr.h) that gives user 1234 what the mask lets through.
-fn access_list(tags: &[(u16, u16, u32)]) -> Vec<u8> {
+pub fn access_list(tags: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut list = 2_u32.to_le_bytes().to_vec();
     for (tag, permissions, id) in tags {
         list.extend_from_slice(&tag.to_le_bytes());

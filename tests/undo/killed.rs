@@ -1,10 +1,11 @@
 //! A restore that is killed at any of its syscalls, and the second one that completes it.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{chown, symlink};
 
 use nix::sys::signal::{Signal, kill};
 
+use super::attributes::access_list;
 use super::random::cases;
 use crate::support::*;
 
@@ -296,6 +297,35 @@ fn directories_made_by_a_killed_restore_in_a_set_group_id_directory_get_their_mo
     let states = States::of(&place, || {
         fs::remove_dir_all(place.at("shared/keeps")).unwrap();
         fs::remove_dir_all(place.at("shared/without")).unwrap();
+    });
+    expect_completion_after_each_kill(&place, &states);
+}
+
+#[test]
+fn directories_that_a_killed_restore_gave_some_attributes_get_the_others() {
+    let place = Place::new();
+    let nobody = u32::MAX;
+    let list =
+        access_list(&[(1, 7, nobody), (2, 5, 1234), (4, 5, nobody), (0x10, 5, nobody), (0x20, 5, nobody)]);
+    for name in ["listed", "given", "above/plain"] {
+        place.write(&format!("{name}/file"), "x");
+    }
+    for name in ["access", "default"] {
+        if set_xattr(place.at("listed"), &format!("system.posix_acl_{name}"), &list).is_err() {
+            return println!("skipped: the filesystem has no access control lists");
+        }
+    }
+    set_xattr(place.at("listed"), "user.mark", b"x").unwrap();
+    chmod(place.at("listed"), 0o2755);
+    // What is made in it inherits the list.
+    set_xattr(place.at("above"), "system.posix_acl_default", &list).unwrap();
+    if is_root() {
+        chown(place.at("given"), Some(1234), Some(4321)).unwrap();
+    }
+    let states = States::of(&place, || {
+        for name in ["listed", "given", "above/plain"] {
+            fs::remove_dir_all(place.at(name)).unwrap();
+        }
     });
     expect_completion_after_each_kill(&place, &states);
 }
