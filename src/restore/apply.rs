@@ -10,7 +10,7 @@ mod files;
 mod nodes;
 mod write;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::io;
 
 use rustix::fs::Mode;
@@ -21,7 +21,7 @@ use super::check::UnnamedFiles;
 use super::disk::Unsynced;
 use super::error::{Error, failed, failed_at};
 use super::git::locks::GitLocks;
-use super::journal::{Journal, JournalEntry};
+use super::journal::{InterruptedJournal, Journal, JournalEntry};
 use super::node::Shortfall;
 use super::plan::{Action, LeftReason, PlanInput, RestorePlan, is_unchanged};
 use super::root::{Dentry, Handle, Root};
@@ -53,6 +53,11 @@ pub struct ApplyContext<'a> {
     pub journal: &'a Journal<'a>,
     /// The modification times of directories in which names change.
     pub times: &'a DirectoryTimes,
+    /// The files to which interrupted restores were to give inode flags at the end.
+    pub flags_due: &'a [(&'a [u8], (u64, u64))],
+    /// The journal of an interrupted restore that this one completes. It is there until that is done; the own journal,
+    /// if it has no rescue beside it, only until it is settled.
+    pub lasting_journal: Option<&'a InterruptedJournal>,
 }
 
 /// What was done.
@@ -95,6 +100,7 @@ pub fn apply(
             context.plan.steps.iter().filter(|step| matches!(step.action, Action::File { .. })).count(),
         ),
         own_changes: HashSet::new(),
+        inherits: HashMap::new(),
     };
     applier.make()?;
     applier.remove()?;
@@ -123,6 +129,8 @@ struct Applier<'a, 'b, 'l> {
     unsynced: Unsynced,
     /// Files that were changed in place: under their other names they differ from their inspection.
     own_changes: HashSet<(u64, u64)>,
+    /// Whether what is made in a directory may get inode flags from it.
+    inherits: HashMap<Vec<u8>, bool>,
 }
 
 /// A node under its temporary name.
@@ -140,12 +148,12 @@ impl Drop for Applier<'_, '_, '_> {
     }
 }
 
-impl Applier<'_, '_, '_> {
+impl<'a> Applier<'a, '_, '_> {
     fn path(&self, record: usize) -> &[u8] {
         &self.context.input.files[record].path
     }
 
-    fn wanted(&self, record: usize) -> Option<&Present> {
+    fn wanted(&self, record: usize) -> Option<&'a Present> {
         state(&self.context.input.files[record], self.context.input.wanted).present()
     }
 

@@ -35,6 +35,11 @@ pub fn is_locked(at: &Present) -> bool {
     bits(&at.inode_flags).intersects(LOCKS)
 }
 
+/// Whether a file has flags now that forbid changes.
+pub fn is_locked_now(handle: &Handle) -> bool {
+    open(handle).is_ok_and(|(_, flags)| flags.intersects(LOCKS))
+}
+
 /// Whether a file of `file_type` can have inode flags.
 pub fn has_flags(file_type: FileType) -> bool {
     matches!(file_type, FileType::File | FileType::Directory)

@@ -240,6 +240,17 @@ impl InterruptedRestores {
         itself.into_iter().chain(others).chain(self.own.iter().filter_map(|one| one.snapshot.as_ref()))
     }
 
+    /// The files to which they were to give inode flags at the end.
+    pub fn flags_due(&self) -> Vec<(&[u8], (u64, u64))> {
+        self.journals.iter().flat_map(|(_, journal)| journal.flags_due()).collect()
+    }
+
+    /// A journal that is there until the same command is completed, whatever else is interrupted.
+    pub fn lasting_journal(&self) -> Option<&InterruptedJournal> {
+        let is_own = |path: &PathBuf| self.own.iter().any(|one| one.path == *path);
+        self.journals.iter().find(|(path, _)| is_own(path)).map(|(_, journal)| journal)
+    }
+
     /// Completes or takes back what each of them had begun; in a dry run, returns the paths where that
     /// would be done.
     pub fn settle(

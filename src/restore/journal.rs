@@ -5,7 +5,7 @@
 //! the last entry is torn, its step had not begun. Neighbours: `apply.rs` and `access.rs` write it,
 //! `settle.rs` reads that of an interrupted restore.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::char::TryFromCharError;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -46,6 +46,9 @@ pub enum JournalEntry {
     /// The flags are the original ones again, or the final ones.
     #[serde(rename = "locked")]
     FlagsRestored { path: PathText },
+    /// The file, which gets its name now or has been written in place, gets its inode flags when all else is done: by
+    /// this restore, or by the one that completes it.
+    FlagsDue { path: PathText, inode: (u64, u64) },
     /// The permission bits are the original ones again, or the final ones.
     #[serde(rename = "closed")]
     ModeRestored { path: PathText },
@@ -204,7 +207,7 @@ fn create(directory: &Path) -> io::Result<Option<File>> {
 pub struct InterruptedJournal {
     file: File,
     /// The length of its complete entries.
-    length: u64,
+    length: Cell<u64>,
     /// The identifier in the names of the temporary files of that restore.
     pub id: String,
     /// Its entries.
@@ -248,15 +251,30 @@ pub fn find(directory: &Path) -> Result<JournalState, Error> {
         JournalDamage::Version => Error::JournalVersion(name()),
         JournalDamage::Record(number) => Error::JournalDamaged(name(), number),
     })?;
-    Ok(JournalState::Interrupted(InterruptedJournal { file, length: length as u64, id, entries }))
+    Ok(JournalState::Interrupted(InterruptedJournal { file, length: Cell::new(length as u64), id, entries }))
 }
 
 impl InterruptedJournal {
+    /// The files that were to get their inode flags at the end.
+    pub fn flags_due(&self) -> impl Iterator<Item = (&[u8], (u64, u64))> {
+        self.entries.iter().filter_map(|entry| match entry {
+            JournalEntry::FlagsDue { path, inode } => Some((&**path, *inode)),
+            _ => None,
+        })
+    }
+
+    /// Appends an entry, which is not among `entries`.
+    pub fn write(&self, entry: &JournalEntry) -> io::Result<()> {
+        // It must not follow a torn one.
+        self.file.set_len(self.length.get())?;
+        append(&self.file, entry)?;
+        self.length.set(self.file.metadata()?.len());
+        Ok(())
+    }
+
     /// Records that everything that was begun is completed or taken back.
     pub fn settled(&self) -> io::Result<()> {
-        // A new entry must not follow a torn one.
-        self.file.set_len(self.length)?;
-        append(&self.file, &JournalEntry::Settled)
+        self.write(&JournalEntry::Settled)
     }
 }
 

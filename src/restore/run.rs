@@ -202,6 +202,8 @@ pub fn run(
         unnamed: &checked.files,
         journal: &journal,
         times: &times,
+        flags_due: &interrupted.flags_due(),
+        lasting_journal: interrupted.lasting_journal(),
     };
     let mut done = Applied::default();
     progress.start("restore", plan.steps.len());

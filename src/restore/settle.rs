@@ -84,6 +84,8 @@ fn pending(entries: &[JournalEntry]) -> Vec<&JournalEntry> {
             JournalEntry::Done { path } => {
                 latest.remove(&(PendingKind::File, &**path));
             }
+            // They wait for whoever completes the restore: what is still to be done may need the file without them.
+            JournalEntry::FlagsDue { .. } => {}
             JournalEntry::Placed => latest.retain(|(kind, _), _| *kind != PendingKind::Name),
             JournalEntry::Settled => latest.clear(),
         }
@@ -120,6 +122,7 @@ impl Settler<'_> {
                 JournalEntry::Directory { path } => (path, self.directory(path)),
                 JournalEntry::ModeRestored { .. }
                 | JournalEntry::FlagsRestored { .. }
+                | JournalEntry::FlagsDue { .. }
                 | JournalEntry::Done { .. }
                 | JournalEntry::Placed
                 | JournalEntry::Settled => continue,

@@ -255,7 +255,7 @@ fn owners_capabilities_and_devices_are_restored() {
 }
 
 /// Sets or clears flags of a path of the tree; false where that is impossible.
-fn chattr(place: &Place, flags: &str, name: &str) -> bool {
+pub fn chattr(place: &Place, flags: &str, name: &str) -> bool {
     let output = Command::new("chattr").arg(flags).arg(place.at(name)).output();
     output.is_ok_and(|output| output.status.success())
 }

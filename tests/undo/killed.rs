@@ -5,7 +5,7 @@ use std::os::unix::fs::{chown, symlink};
 
 use nix::sys::signal::{Signal, kill};
 
-use super::attributes::access_list;
+use super::attributes::{access_list, chattr};
 use super::random::cases;
 use crate::support::*;
 
@@ -260,9 +260,9 @@ fn edit_after_a_kill_at_any_syscall_is_never_lost() {
     assert!(edits > 0);
 }
 
-/// Kills a restore at each system call since its rescue is there; the next one completes it.
+/// The first system call of a restore with its rescue there, and how many calls it makes.
 #[track_caller]
-fn expect_completion_after_each_kill(place: &Place, states: &States) {
+fn calls_with_rescue(place: &Place, states: &States) -> (u64, u64) {
     let manifest = place.base().join("out-rescue-1.unfinished/manifest.json");
     let mut first = None;
     let (calls, status) = trace_restore(place, &["--before"], |_, calls| {
@@ -270,18 +270,29 @@ fn expect_completion_after_each_kill(place: &Place, states: &States) {
     });
     assert_eq!(status, Some(0));
     states.expect(place, true);
-    let rescue = |number: u64| place.base().join(format!("out-rescue-{number}"));
-    for at in first.unwrap()..calls {
-        place.verb("restore", &[]).expect(0);
-        run_until(place, &["--before"], at);
-        let run = place.verb("restore", &["--before"]);
-        assert_eq!(run.status, 0, "{run:#?} after a kill at call {at}");
-        println!("after a kill at call {at}:");
-        states.expect(place, true);
-        for number in (1..10).filter(|number| rescue(*number).exists()) {
-            fs::remove_dir_all(rescue(number)).unwrap();
-        }
+    (first.unwrap(), calls)
+}
+
+/// Kills one restore after the other at these system calls; the next one completes them.
+#[track_caller]
+fn expect_completion_after(place: &Place, states: &States, kills: &[u64]) {
+    place.verb("restore", &[]).expect(0);
+    for at in kills {
+        run_until(place, &["--before"], *at);
     }
+    let run = place.verb("restore", &["--before"]);
+    assert_eq!(run.status, 0, "{run:#?} after kills at calls {kills:?}");
+    println!("after kills at calls {kills:?}:");
+    states.expect(place, true);
+    let rescues = (1..10).map(|number| place.rescue(number));
+    rescues.filter(|rescue| rescue.exists()).for_each(|rescue| fs::remove_dir_all(rescue).unwrap());
+}
+
+/// Kills a restore at each of its system calls since its rescue is there.
+#[track_caller]
+fn expect_completion_after_each_kill(place: &Place, states: &States) {
+    let (first, calls) = calls_with_rescue(place, states);
+    (first..calls).for_each(|at| expect_completion_after(place, states, &[at]));
 }
 
 #[test]
@@ -328,4 +339,51 @@ fn directories_that_a_killed_restore_gave_some_attributes_get_the_others() {
         }
     });
     expect_completion_after_each_kill(&place, &states);
+}
+
+#[test]
+fn inode_flags_that_a_killed_restore_was_to_give_are_given() {
+    if !needs_root("chattr +i") {
+        return;
+    }
+    let place = Place::new();
+    for name in ["file", "log", "dir/file", "linked", "replaced", "nodump/file"] {
+        place.write(name, "old");
+    }
+    place.hard_link("linked", "other");
+    // What is made in `nodump` inherits the flag.
+    let flags = [
+        ("+i", "file"),
+        ("+a", "log"),
+        ("+i", "dir"),
+        ("+i", "linked"),
+        ("+a", "replaced"),
+        ("+d", "nodump"),
+    ];
+    if !flags.iter().all(|(flag, name)| chattr(&place, flag, name)) {
+        return println!("skipped: the filesystem has no inode flags");
+    }
+    let unlock = || {
+        for name in ["file", "log", "dir", "linked", "replaced"] {
+            chattr(&place, "-ia", name);
+        }
+    };
+    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let states = States::of(&place, || {
+            unlock();
+            for name in ["file", "log", "linked", "other", "replaced", "nodump/file"] {
+                fs::remove_file(place.at(name)).unwrap();
+            }
+            fs::remove_dir_all(place.at("dir")).unwrap();
+            symlink("elsewhere", place.at("replaced")).unwrap();
+        });
+        let (first, calls) = calls_with_rescue(&place, &states);
+        for at in kills(first, calls, 40) {
+            expect_completion_after(&place, &states, &[at]);
+            // The second one has nothing to keep, and so no rescue.
+            expect_completion_after(&place, &states, &[first, at]);
+        }
+    }));
+    unlock();
+    done.unwrap();
 }

@@ -1,6 +1,6 @@
 //! Attributes: those of new nodes, of files that stay, and last those of directories and inode flags.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use super::Applier;
@@ -13,6 +13,7 @@ use crate::restore::plan::{Action, Step, touched};
 use crate::restore::root::{Dentry, Handle, parent};
 use crate::restore::targets::opposite;
 use crate::snapshot::compare::state;
+use crate::snapshot::{FileRecord, InodeFlag};
 
 impl Applier<'_, '_, '_> {
     /// Gives a new node all attributes of the wanted state.
@@ -164,47 +165,91 @@ impl Applier<'_, '_, '_> {
         Ok(())
     }
 
+    /// The inode flags that are to be given to a file which is made or written at `record`; none if that needs none.
+    pub(super) fn flags_of_new(&mut self, record: usize) -> Option<BTreeSet<InodeFlag>> {
+        let context = self.context;
+        let flags = &self.wanted(record).filter(|wanted| flags::has_flags(wanted.file_type))?.inode_flags;
+        let had_some = self.inspected(record).is_some_and(|live| !live.inode_flags.is_empty());
+        let directory = parent(&context.input.files[record].path).to_vec();
+        let are_inherited = |directory: &Vec<u8>| {
+            let opened = open_directory(context.root, directory).ok().flatten();
+            opened.is_some_and(|directory| flags::are_inherited(&directory))
+        };
+        let is_due = context.input.policy.privileges
+            && (had_some
+                || !flags.is_empty()
+                || *self.inherits.entry(directory).or_insert_with_key(are_inherited));
+        is_due.then(|| flags.clone())
+    }
+
+    /// Notes in the journal that a file with this `inode` is to get inode flags, if it is: once it has its name or its
+    /// content at `record`, nothing else tells the next run what it lacks.
+    pub(super) fn promise_flags(&mut self, record: usize, inode: (u64, u64)) -> Result<(), Error> {
+        match self.flags_of_new(record) {
+            Some(_) => {
+                let entry = JournalEntry::FlagsDue { path: PathText(self.path(record).to_vec()), inode };
+                match self.context.lasting_journal {
+                    Some(journal) => {
+                        journal.write(&entry).map_err(failed("write the journal of an interrupted restore"))
+                    }
+                    None => self.log(&entry),
+                }
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Gives inode flags, after everything that they could forbid.
     pub(super) fn give_flags(&mut self) -> Result<(), Error> {
         let context = self.context;
         let mut forgotten = Vec::new();
-        let mut inherits: HashMap<Vec<u8>, bool> = HashMap::new();
         for step in context.plan.steps.iter().rev() {
             let path = self.path(step.record).to_vec();
-            let new_flags = match (&step.action, self.wanted(step.record)) {
-                (Action::Attributes(attributes), _) => attributes.flags.as_ref(),
-                (
-                    Action::File { .. } | Action::HardLink { .. } | Action::Return { .. } | Action::Node,
-                    Some(wanted),
-                ) if context.input.policy.privileges && flags::has_flags(wanted.file_type) => {
-                    let had_some =
-                        self.inspected(step.record).is_some_and(|live| !live.inode_flags.is_empty());
-                    let are_inherited = |directory: &Vec<u8>| {
-                        let opened = open_directory(context.root, directory).ok().flatten();
-                        opened.is_some_and(|directory| flags::are_inherited(&directory))
-                    };
-                    let mut may_inherit =
-                        || *inherits.entry(parent(&path).to_vec()).or_insert_with_key(are_inherited);
-                    let has_some = had_some || !wanted.inode_flags.is_empty() || may_inherit();
-                    has_some.then_some(&wanted.inode_flags)
+            let new_flags = match &step.action {
+                Action::Attributes(attributes) => attributes.flags.clone(),
+                Action::File { .. } | Action::HardLink { .. } | Action::Return { .. } | Action::Node => {
+                    self.flags_of_new(step.record)
                 }
-                _ => None,
+                Action::Remove => None,
             };
-            let new_flags = new_flags.cloned();
             if new_flags.is_some() || step.action == Action::Remove {
                 forgotten.push(path.clone());
             }
             let Some(new_flags) = new_flags else { continue };
             let handle = self.dentry(step.record)?.handle().map_err(failed_at("open", &path))?;
-            if handle.is_some_and(|handle| flags::give(&handle, &new_flags).is_err()) {
-                let names: Vec<_> = new_flags.iter().map(|flag| format!("{flag:?}").to_lowercase()).collect();
-                let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-                self.done.shortfalls.push((path, Shortfall::Flags(names)));
-            }
+            self.give_flags_to(&path, handle, &new_flags);
         }
+        self.give_flags_due()?;
         // Last, so that an interrupted restore leaves either the original flags or the final ones.
         forgotten.iter().try_for_each(|path| {
             self.access.keep_flags(path).map_err(failed("write the journal of the restore"))
         })
+    }
+
+    /// Gives inode flags to what interrupted restores have made.
+    fn give_flags_due(&mut self) -> Result<(), Error> {
+        let context = self.context;
+        let (input, privileges) = (context.input, context.input.policy.privileges);
+        for &(path, inode) in context.flags_due.iter().filter(|_| privileges).rev() {
+            let index = FileRecord::find(input.files, path);
+            // What is skipped is left as it is.
+            let index = index.filter(|index| input.targets.binary_search(index).is_ok());
+            let Some(wanted) = index.and_then(|index| self.wanted(index)) else { continue };
+            let dentry = context.root.dentry(path).map_err(failed_at("open the directory of", path))?;
+            let handle =
+                dentry.map_or(Ok(None), |dentry| dentry.handle()).map_err(failed_at("open", path))?;
+            // Flags that forbid changes are these, or somebody else's by now.
+            let lacks_them = |handle: &Handle| handle.inode() == inode && !flags::is_locked_now(handle);
+            self.give_flags_to(path, handle.filter(lacks_them), &wanted.inode_flags);
+        }
+        Ok(())
+    }
+
+    fn give_flags_to(&mut self, path: &[u8], handle: Option<Handle>, flags: &BTreeSet<InodeFlag>) {
+        if handle.is_some_and(|handle| flags::give(&handle, flags).is_err()) {
+            let names: Vec<_> = flags.iter().map(|flag| format!("{flag:?}").to_lowercase()).collect();
+            let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            self.done.shortfalls.push((path.to_vec(), Shortfall::Flags(names)));
+        }
     }
 }

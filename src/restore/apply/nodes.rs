@@ -73,6 +73,7 @@ impl Applier<'_, '_, '_> {
             rustix::fs::renameat_with(temporary.parent(), from, dentry.parent(), to, flags)
         };
         let refused = |error: Errno| failed_at("replace", &path)(error.into());
+        self.promise_flags(record, inode)?;
         self.log(&JournalEntry::Placing { path: PathText(path.clone()), inode, cleared: false })?;
         let flags = if is_there { RenameFlags::EXCHANGE } else { RenameFlags::NOREPLACE };
         match rename(flags) {
@@ -135,6 +136,11 @@ impl Applier<'_, '_, '_> {
     pub(super) fn make_directory(&mut self, record: usize) -> Result<(), Error> {
         let Some(wanted) = self.wanted(record) else { return Ok(()) };
         let dentry = self.dentry(record)?;
+        if self.flags_of_new(record).is_some() {
+            // Its flags are promised before it has its name.
+            let prepared = self.new_node(record)?;
+            return self.put(prepared);
+        }
         self.log(&JournalEntry::Directory { path: PathText(self.path(record).to_vec()) })?;
         match node::new_node(&dentry, wanted) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {

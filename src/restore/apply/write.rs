@@ -50,6 +50,7 @@ impl Applier<'_, '_, '_> {
         let surplus = AttributeChanges { xattrs: self.surplus(record), ..AttributeChanges::default() };
         self.give_to(record, &surplus, &handle)?;
         file.sync_all().map_err(failed_at("sync", &path))?;
+        self.promise_flags(record, handle.inode())?;
         self.log(&JournalEntry::Done { path: PathText(path.clone()) })?;
         let staged =
             self.context.journal.directory().map(|at| at.join(stage_name(self.context.journal.id(), &path)));
