@@ -44,7 +44,7 @@ mod settings;
 mod state;
 mod tree;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::AssertUnwindSafe;
@@ -54,7 +54,7 @@ use gix::ObjectId;
 
 pub use databases::ObjectDatabases;
 pub use error::Error;
-pub use layout::{in_objects_directory, is_left_alone, is_temporary_object};
+pub use layout::{in_objects_directory, is_left_alone, is_temporary_object, leads_to_objects};
 pub use objects::BlobHasher;
 pub use packed_refs::{changed_packed_refs, merge_packed_refs, packed_references};
 pub use paths::below;
@@ -276,6 +276,27 @@ impl Repositories {
         }
         list.sort_by(|a, b| a.root.cmp(&b.root));
         list
+    }
+
+    /// Those of `pins` whose blobs can't be read from Git now by the root of their working tree. Each has the facts
+    /// about a file and its size.
+    pub fn lost_pins<'f, T: Copy>(&mut self, pins: impl Iterator<Item = (T, &'f GitFacts, u64)>) -> Vec<T> {
+        let databases = ObjectDatabases::default();
+        let mut opened: HashMap<u32, Option<OpenRepository>> = HashMap::new();
+        let mut is_kept = |all: &Repositories, facts: &GitFacts, size: u64| {
+            let oid = facts.oid()?;
+            let known = &all.repositories.get(facts.repository as usize)?.opened;
+            let now = opened.entry(facts.repository).or_insert_with(|| OpenRepository::at(&known.directory));
+            // A FIFO in the place of an object would block.
+            let is_harmless = objects::has_harmless_file(&now.as_ref()?.git, *oid);
+            let root = known.root.as_deref().filter(|_| is_harmless)?;
+            databases.check(root, &oid.to_string(), size).ok()
+        };
+        let is_lost = |(pin, facts, size)| {
+            let found = self.guarded(|all| is_kept(all, facts, size));
+            found.is_none().then_some(pin)
+        };
+        pins.filter_map(is_lost).collect()
     }
 
     /// The root of the working tree that `facts` is about, and the commit of its first head.

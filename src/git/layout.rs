@@ -82,6 +82,17 @@ pub fn is_left_alone(path: &[u8], existed: impl Fn(&[u8]) -> bool) -> bool {
     })
 }
 
+/// Whether objects that were in a repository may be out of its reach once `path`, which is no directory, is removed or
+/// written to: an object, a pack, a list of alternates, or a file that names another git directory. `existed` says
+/// whether it was there before.
+pub fn leads_to_objects(path: &[u8], existed: bool) -> bool {
+    if path.ends_with(b"/commondir") || path.ends_with(b"/objects/info/alternates") {
+        return true;
+    }
+    let is_object = || in_objects_directory(path).is_some_and(|(_, below)| !is_derived(below));
+    existed && (path.ends_with(b"/.git") || is_object() && !is_temporary_object(path))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,6 +110,27 @@ mod tests {
         assert_eq!(found("/r/.git/refs/heads/objects/ab"), None);
         assert_eq!(found("/r/.git/logs/refs/heads/objects"), None);
         assert_eq!(found("/r/.git/objects2/ab"), None);
+    }
+
+    #[test]
+    fn files_that_lead_to_objects_are_those_that_a_lookup_reads() {
+        for (path, leads) in [
+            ("/r/.git", true),
+            ("/r/.git/worktrees/w/commondir", true),
+            ("/r/.git/objects/ab/0000000000000000000000000000000000000000", true),
+            ("/bare.git/objects/pack/pack-1.idx", true),
+            ("/r/.git/objects/info/alternates", true),
+            ("/r/.git/objects/info/commit-graph", false),
+            ("/r/.git/objects/ab/tmp_obj_x", false),
+            ("/r/.git/index.lock", false),
+            ("/r/.git/HEAD", false),
+            ("/r/f", false),
+        ] {
+            assert_eq!(leads_to_objects(path.as_bytes(), true), leads, "{path}");
+        }
+        // What is added takes nothing away, unless it changes where objects are looked for.
+        assert!(leads_to_objects(b"/r/.git/objects/info/alternates", false));
+        assert!(!leads_to_objects(b"/r/.git/objects/pack/pack-1.pack", false));
     }
 
     #[test]

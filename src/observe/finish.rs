@@ -3,6 +3,7 @@
 //! - `examine.rs`: takes the state of each path, as one of `after.rs`.
 //! - `open_files.rs`: what the tree may go on to change after interim states were taken.
 //! - `misfits.rs`: leaves out what contradicts other records.
+//! - `pins.rs`: stores the bytes that Git has lost meanwhile.
 //! - `records.rs`: the records, made one by one.
 //!
 //! Neighbours: the ledger has what is known, `capture.rs` what became of the bytes.
@@ -11,6 +12,7 @@ pub(super) mod after;
 mod examine;
 mod misfits;
 mod open_files;
+mod pins;
 mod records;
 
 use std::collections::{HashMap, HashSet};
@@ -125,6 +127,7 @@ impl Recording {
         let open = first_blobs.is_some().then(|| OpenFiles::of(self.processes.living()));
         let mut names = self.ledger.names.sorted();
         self.list_git_changes(&names);
+        let may_lose_pins = self.may_have_lost_objects(&names);
         self.unrepeatable.git_object = self.added_git_object(&names);
         if self.random_bytes.were_asked_for() {
             self.unrepeatable.told.insert(Told::RandomBytes);
@@ -137,6 +140,9 @@ impl Recording {
         }
         self.leave_out_unchanged_git_state(&mut afters);
         self.forget_what_came_and_went(&afters);
+        if may_lose_pins {
+            self.store_lost_pins(&afters);
+        }
         self.warn_private_mounts_that_stay();
         // What a call in flight renames is at neither name: the last snapshot tells.
         let is_at_rest = first_blobs.is_none() || !self.ledger.in_flight.changes_paths();

@@ -45,6 +45,13 @@ pub struct GitStateChanges {
     made_packs: Vec<MadePackFile>,
 }
 
+impl GitStateChanges {
+    /// Whether loose objects were removed whose bytes were not kept.
+    pub(super) fn has_removed_loose(&self) -> bool {
+        !self.removed_loose.is_empty()
+    }
+}
+
 /// An object of a removed pack, as the loose object that brings it back.
 #[derive(Debug)]
 pub struct ExtractedObject {

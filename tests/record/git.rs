@@ -1,9 +1,12 @@
 //! Files of a Git repository: which are pinned to an object of Git, and which are stored.
 
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::process::Stdio;
 
-use agent_snapshot::snapshot::{GitStatus, Snapshot};
+use agent_snapshot::snapshot::source::Contents;
+use agent_snapshot::snapshot::{BlobOmitted, GitStatus, Side, Snapshot, WarningKind};
 
 use crate::support::{BINARY, Place, bytes, has, json, lost};
 
@@ -102,6 +105,72 @@ fn clean_tracked_files_are_pinned_and_destroyed_ones_stored() {
     // The directories of the search path may be in repositories, too.
     let repository = snapshot.header().git_repositories.iter().find(|repository| repository.root == root);
     assert!(repository.is_some_and(|repository| repository.dirty));
+}
+
+#[test]
+fn pinned_file_is_stored_if_the_command_removes_its_object() {
+    if !has("git") {
+        return;
+    }
+    for script in [
+        "rm -rf .git",
+        "mv .git ../elsewhere",
+        "mv .git elsewhere; rm -rf elsewhere",
+        "git init -q ../other; rm -rf .git; mv ../other/.git .git",
+        "git gc -q; rm -f .git/objects/pack/*",
+        "chmod -R u+w .git/objects; for object in .git/objects/??/*; do : >$object; done",
+        "git checkout -q --orphan other; git rm -q --cached f; git commit -qm 2; git branch -qD main
+         git reflog expire --expire=now --all; git gc -q --prune=now",
+        // The same for what it borrows.
+        "cd ../borrower; cat f; rm -rf ../work/.git",
+        "cd ../borrower; cat f; rm .git/objects/info/alternates",
+        "cd ../borrower; cat f; mv ../work/.git ../elsewhere",
+        "cd ../linked; cat f; rm -rf ../work/.git/worktrees",
+        "cd ../linked; cat f; rm .git",
+    ] {
+        let place = Place::new();
+        place.prepare(
+            "git init -qb main; echo old >f; echo kept >kept; git add .; git commit -qm 1
+             git clone -qs . ../borrower; git worktree add -q ../linked",
+        );
+        let names =
+            "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=c GIT_COMMITTER_EMAIL=c@d";
+        let snapshot = place.record(&format!("{names}; cat f; {script}"));
+        assert_eq!(lost(&snapshot), [], "{script}");
+        let name = match script.split(['/', ';']).nth(1) {
+            Some(directory) if script.starts_with("cd ") => format!("../{directory}/f"),
+            _ => "f".to_owned(),
+        };
+        let path = place.at(&name).canonicalize().unwrap();
+        let file = snapshot.find(path.as_os_str().as_bytes()).unwrap();
+        assert!(file.git.as_ref().unwrap().oid.is_some(), "{script}");
+        fs::write(&path, "new").unwrap();
+        for side in Side::BOTH {
+            let mut content = Vec::new();
+            Contents::new(&snapshot).copy(file, side, &mut content).unwrap();
+            assert_eq!(content, b"old\n", "{script}");
+        }
+    }
+}
+
+#[test]
+fn pinned_file_that_has_changed_when_its_object_is_gone_is_a_gap() {
+    if !has("git") {
+        return;
+    }
+    let place = Place::new();
+    place.prepare("git init -q; echo old >f; git add .; git commit -qm 1");
+    let mut command = place.recording();
+    command.args(["sh", "-c", "cat f; rm -rf .git; read line"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    fs::write(place.at("f"), "changed").unwrap();
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    let snapshot = place.snapshot();
+    assert_eq!(lost(&snapshot), [WarningKind::ExternalChange, WarningKind::ContentOmitted]);
+    let before = place.file(&snapshot, "f").before.present().unwrap();
+    assert_eq!((&before.blob, before.blob_omitted), (&None, Some(BlobOmitted::Unreadable)));
 }
 
 #[test]

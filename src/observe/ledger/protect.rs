@@ -446,6 +446,11 @@ impl Protector<'_> {
             self.ledger.inodes.get_mut(id).content = Content::Pinned;
             return;
         }
+        self.store_read(id, path, now);
+    }
+
+    /// Stores the bytes of the file at `path`, which is `now`, as those of a file that was only read.
+    pub fn store_read(&mut self, id: InodeId, path: &[u8], now: &FileStat) {
         if self.byte_store.withholds_key(path, now) {
             self.ledger.inodes.get_mut(id).content = Content::Omitted(BlobOmitted::Withheld);
             return;
