@@ -16,6 +16,8 @@
 //!   Of the paths of a repository whose index can't be parsed, nothing is known. Each file that is read has a
 //!   limit (index 1 GiB, configuration 4 MiB in all, exclude rules and attributes 1 MiB each); what depends
 //!   on a larger one is unknown.
+//! - If alternates form a cycle, which Git ignores and gix refuses, nothing is known of the paths of the repository;
+//!   that is told ([`Repositories::unreadable`]).
 //! - References in a reftable can't be read: `head` is then unknown, nothing is pinned, and dirty means
 //!   different from the index.
 //! - Exclude rules, attributes and configuration are read once, and again when a traced change affects them.
@@ -44,7 +46,7 @@ mod settings;
 mod state;
 mod tree;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::AssertUnwindSafe;
@@ -88,6 +90,8 @@ pub struct Repositories {
     /// were any.
     new_git_dirs: Vec<Vec<u8>>,
     has_git_dirs_elsewhere: bool,
+    /// The directories with a repository that Git can read and gix can't.
+    unreadable: BTreeSet<Vec<u8>>,
     /// Counts the events that may have changed an answer.
     epoch: u32,
     /// Whether the current question asks for the pin.
@@ -313,6 +317,12 @@ impl Repositories {
         std::mem::take(&mut self.new_git_dirs)
     }
 
+    /// The directories with a repository of which nothing is known, or not all the time, though Git can read it: its
+    /// alternates form a cycle.
+    pub fn unreadable(&self) -> impl Iterator<Item = &[u8]> {
+        self.unreadable.iter().map(Vec::as_slice)
+    }
+
     /// Runs `ask`; if gix panics, the repository is not used again, and the recording goes on.
     fn guarded<T>(&mut self, ask: impl FnOnce(&mut Repositories) -> Option<T>) -> Option<T> {
         self.busy = None;
@@ -377,6 +387,13 @@ impl Repositories {
         if was_stale {
             self.watched.extend(repository.opened.watched.iter().cloned());
         }
+        let directory = &repository.opened.directory;
+        if repository.stale
+            && !self.unreadable.contains(directory)
+            && open::has_unusable_alternates(directory)
+        {
+            self.unreadable.insert(directory.clone());
+        }
         if updated.is_none() || repository.generation != generation {
             self.epoch = self.epoch.wrapping_add(1);
         }
@@ -414,9 +431,9 @@ impl Repositories {
     }
 
     fn node(&mut self, at: &[u8]) -> DirectoryId {
-        let Repositories { repositories, directories, watched, new_git_dirs, .. } = self;
+        let Repositories { repositories, directories, watched, new_git_dirs, unreadable, .. } = self;
         let node = directories.node(at, &mut |directory, outer| {
-            discover(repositories, watched, new_git_dirs, directory, outer)
+            discover(repositories, watched, new_git_dirs, unreadable, directory, outer)
         });
         self.has_git_dirs_elsewhere |= !self.new_git_dirs.is_empty();
         node
@@ -527,6 +544,7 @@ fn discover(
     repositories: &mut Vec<Repository>,
     watched: &mut HashSet<Vec<u8>>,
     new_git_dirs: &mut Vec<Vec<u8>>,
+    unreadable: &mut BTreeSet<Vec<u8>>,
     directory: &[u8],
     outer: Holder,
 ) -> Holder {
@@ -539,7 +557,14 @@ fn discover(
     {
         return u32::try_from(at).ok();
     }
-    let Some(opened) = OpenRepository::at(directory) else { return outer };
+    let Some(opened) = OpenRepository::at(directory) else {
+        if !open::has_unusable_alternates(directory) {
+            return outer;
+        }
+        // To Git, what is there is in this repository and in no other.
+        unreadable.insert(directory.to_vec());
+        return None;
+    };
     // A working tree elsewhere is discovered from there.
     let root = opened.root.clone()?;
     below(directory, &root)?;

@@ -263,11 +263,7 @@ fn options() -> gix::open::Options {
 /// Whether gix can open the repository of `.git` in `directory` without blocking and within the size limits.
 fn is_harmless(directory: &Path, dot_git: &Path) -> bool {
     let Some(git_dir) = git_dir(directory, dot_git) else { return false };
-    let common = match files::read_followed(&git_dir.join("commondir"), LIMIT) {
-        Ok(Some(content)) => git_dir.join(path_of(content.trim_end())),
-        Ok(None) => git_dir.clone(),
-        Err(_) => return false,
-    };
+    let Some(common) = common_dir(&git_dir) else { return false };
     let within = |limit| move |path: PathBuf| files::harmless(&path, limit);
     let packs = common.join("objects/pack").read_dir().into_iter().flatten().flatten();
     // What is never read whole has no limit: the index has its own.
@@ -336,6 +332,22 @@ fn git_dir(directory: &Path, dot_git: &Path) -> Option<PathBuf> {
     let content = files::read_followed(dot_git, LIMIT).ok()??;
     let named = content.strip_prefix(b"gitdir: ")?.trim_end_with(|end| end == '\n' || end == '\r');
     Some(directory.join(path_of(named)))
+}
+
+/// The directory with the objects of the repository that has this git directory; none if what names it is too large.
+fn common_dir(git_dir: &Path) -> Option<PathBuf> {
+    let content = files::read_followed(&git_dir.join("commondir"), LIMIT).ok()?;
+    Some(content.map_or_else(|| git_dir.to_owned(), |content| git_dir.join(path_of(content.trim_end()))))
+}
+
+/// Whether `directory`'s entry `.git` is a repository, or names one, that gix can't open because of its alternates: it
+/// refuses those that form a cycle, which Git ignores.
+pub(super) fn has_unusable_alternates(directory: &[u8]) -> bool {
+    let at = path_of(directory);
+    let dot_git = at.join(".git");
+    let common = git_dir(&at, &dot_git).and_then(|git_dir| common_dir(&git_dir));
+    let resolve = |common: PathBuf| gix::odb::alternate::resolve(common.join("objects"), Path::new("/"));
+    is_repository(&at) && is_harmless(&at, &dot_git) && common.is_some_and(|common| resolve(common).is_err())
 }
 
 /// Whether every file on the way from `HEAD` to a commit can be read without waiting.

@@ -176,6 +176,18 @@ impl Recording {
                 )
             });
         }
+        let unreadable = self.repositories.unreadable().map(<[u8]>::to_vec);
+        let unreadable: Vec<_> =
+            unreadable.filter(|directory| !is_left_out(directory) && has_records(directory)).collect();
+        for directory in unreadable {
+            self.warnings.lost(WarningKind::ContentOmitted, None, || {
+                format!(
+                    "what Git knows of the paths in {} is not recorded: the repository borrows objects that can't be \
+                     followed (objects/info/alternates, a cycle perhaps)",
+                    String::from_utf8_lossy(&directory)
+                )
+            });
+        }
         let is_found_now = |name| !kept.contains(&name);
         if is_at_rest {
             misfits::warn_files_named_twice(&self.ledger, &mut self.warnings, &afters, is_found_now);

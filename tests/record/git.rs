@@ -173,6 +173,32 @@ fn pinned_file_that_has_changed_when_its_object_is_gone_is_a_gap() {
     assert_eq!((&before.blob, before.blob_omitted), (&None, Some(BlobOmitted::Unreadable)));
 }
 
+/// Git copes with them, and gix does not open the repository.
+#[test]
+fn circular_alternates_are_a_gap() {
+    if !has("git") {
+        return;
+    }
+    let close = "echo $PWD/../borrower/.git/objects >.git/objects/info/alternates";
+    for (before, command) in [(close, "cat r/f"), ("true", &*format!("cat r/f; cd r; {close}; cat g"))] {
+        let place = Place::new();
+        place.prepare(&format!(
+            "git init -q; git init -q r; cd r; echo 1 >f; echo 2 >g; git add .; git commit -qm 1
+             git clone -qs . ../borrower; {before}; git status >../status"
+        ));
+        let snapshot = place.record(command);
+        assert_eq!(lost(&snapshot), [WarningKind::ContentOmitted], "{command}");
+        let detail = &snapshot.header().warnings[0].detail;
+        assert!(detail.contains(place.at("r").to_str().unwrap()), "{detail}");
+        // Not those of the repository around it either.
+        let last = if before == "true" { "r/g" } else { "r/f" };
+        assert_eq!(place.file(&snapshot, last).git, None, "{command}");
+        for file in snapshot.files().iter().filter(|file| file.path.ends_with(b"/r/f")) {
+            assert_eq!(bytes(&snapshot, file, true), b"1\n", "{command}");
+        }
+    }
+}
+
 #[test]
 fn attributes_and_ignore_rules_written_during_the_run_apply() {
     if !has("git") {
