@@ -140,13 +140,13 @@ impl Recording {
         }
         self.leave_out_unchanged_git_state(&mut afters);
         self.forget_what_came_and_went(&afters);
-        if may_lose_pins {
-            self.store_lost_pins(&afters);
-        }
         self.warn_private_mounts_that_stay();
         // What a call in flight renames is at neither name: the last snapshot tells.
         let is_at_rest = first_blobs.is_none() || !self.ledger.in_flight.changes_paths();
         if is_at_rest {
+            if may_lose_pins {
+                self.store_lost_pins(&afters);
+            }
             self.omit_what_is_gone(&afters);
         }
         let is_left_out = |path: &[u8]| {
