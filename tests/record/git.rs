@@ -154,6 +154,23 @@ fn pinned_file_is_stored_if_the_command_removes_its_object() {
 }
 
 #[test]
+fn pinned_secret_is_withheld_when_its_object_is_gone() {
+    if !has("git") || !has("perl") {
+        return;
+    }
+    let place = Place::new();
+    place.prepare(
+        "git init -q; mkdir d; for f in .env plain; do yes A=b | head -c 2000000 >$f; done
+         git add -f .; git commit -qm 1",
+    );
+    // Neither is read: the call fails.
+    let snapshot = place.record("for f in .env plain; do perl -e 'rename shift, q(d)' $f; done; rm -rf .git");
+    let before = |name| place.file(&snapshot, name).before.present().unwrap();
+    assert_eq!((&before(".env").blob, before(".env").blob_omitted), (&None, Some(BlobOmitted::Withheld)));
+    assert!(before("plain").blob.is_some());
+}
+
+#[test]
 fn pinned_file_that_has_changed_when_its_object_is_gone_is_a_gap() {
     if !has("git") {
         return;

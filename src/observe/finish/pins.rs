@@ -62,6 +62,10 @@ impl Recording {
             found.is_ok_and(|(found, _)| found == *pin)
         };
         match now.filter(|_| has_bytes(&path)) {
+            // It may never have been read: a call that would have changed it has failed.
+            Some(_) if self.byte_store.withholds(&path) => {
+                self.ledger.inodes.get_mut(id).content = Content::Omitted(BlobOmitted::Withheld);
+            }
             Some(now) => self.protector().store_read(id, &path, &now),
             None => {
                 self.warnings.lost(WarningKind::ContentOmitted, None, || {

@@ -161,7 +161,7 @@ impl ByteStore {
     }
 
     /// Whether the bytes of the file at `path` are a secret by their name, which is not recorded for having been read.
-    fn withholds(&self, path: &[u8]) -> bool {
+    pub fn withholds(&self, path: &[u8]) -> bool {
         self.is_secret(path, |sign| sign != ContentSign::Key)
     }
 
