@@ -21,7 +21,7 @@ use crate::parallel::{self, Tick};
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::{
     self, Attribute, ContentId, Entries, Fingerprint, content_id, content_is_untouched, differing_attributes,
-    state, take_over,
+    has_two_states, state, take_over,
 };
 use crate::snapshot::{FileRecord, FileType, Present, State, live};
 
@@ -239,16 +239,18 @@ impl Inspector<'_> {
         Ok((same && same_content, same_content))
     }
 
-    /// Whether the content of a file is for others to change, since the command has left it as it was; unless it is asked
+    /// Whether a file is for others to change, since the command has left it as it was but for its times; unless it is asked
     /// for all the same.
     fn is_for_others(&self, index: usize) -> bool {
         let record = &self.files[index];
-        let of_both = [Side::Before, Side::After].map(|side| content_id(record, side));
         let (State::Present(before), State::Present(after)) = (&record.before, &record.after) else {
             return false;
         };
-        matches!(&of_both, [Some(before), Some(after)] if before == after)
-            && before.identity() == after.identity()
+        let contents = [Side::Before, Side::After].map(|side| content_id(record, side));
+        before.identity() == after.identity()
+            && contents[0].is_some()
+            && contents[0] == contents[1]
+            && !has_two_states(record)
             && !record.is_git_state
             && !self.insisted_on.contains(&index)
             && self.hard_links.iter().all(|hard_links| hard_links.names(index).is_empty())
