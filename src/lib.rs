@@ -52,7 +52,10 @@
 //! | where a change is applied to the ledger | [`observe::ledger::apply`]; where the rename of a directory is, `observe/calls/rename.rs` |
 //! | what happens to a blob between the read and Parquet | `docs/internals.md`, "From the read to Parquet" |
 //! | when the state after is taken, and how | `docs/internals.md`, "The state after"; `observe/finish/examine.rs` |
-//! | what is a secret | [`snapshot::secrets`]; `CONTRIBUTING.md`, "Add a secret" |
+//! | what is a secret, and where it is masked | `docs/internals.md`, "Secrets"; `CONTRIBUTING.md`, "Add a secret" |
+//! | what is left to Git instead of copied | `read_content` in `observe/ledger/protect.rs`, `Repository::pin` in `git/repository.rs` |
+//! | what stands in the way of an undo | `docs/internals.md`, "Life of a restore", step 6; `restore/plan.rs` |
+//! | which calls a process makes without waiting | `docs/internals.md`, "Processes that note their own calls" |
 //! | what a recall compares, and what it can't | `docs/internals.md`, "Recall"; `CONTRIBUTING.md`, "Add an input of recall" |
 //! | what the notification threads may touch | `docs/internals.md`, the section of that name |
 //! | how a system call such as `statmount`, or a verb, is added | `CONTRIBUTING.md`, "Add a system call" and "Add a verb" |
