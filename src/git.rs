@@ -56,7 +56,9 @@ use gix::ObjectId;
 
 pub use databases::ObjectDatabases;
 pub use error::Error;
-pub use layout::{in_objects_directory, is_left_alone, is_temporary_object, leads_to_objects};
+pub use layout::{
+    in_objects_directory, is_in_git_directory, is_left_alone, is_temporary_object, leads_to_objects,
+};
 pub use objects::BlobHasher;
 pub use packed_refs::{changed_packed_refs, merge_packed_refs, packed_references};
 pub use paths::below;

@@ -2,6 +2,11 @@
 
 use crate::fs;
 
+/// Whether a path is named `.git`, or lies below such a name.
+pub fn is_in_git_directory(path: &[u8]) -> bool {
+    path.split(|byte| *byte == b'/').any(|name| name == b".git")
+}
+
 /// The objects directory that a path is in, and the path below it; none if the path has not the form of one.
 ///
 /// A branch may be named `objects`, so the names below it are looked at, too.

@@ -141,7 +141,7 @@ impl Recording {
         self.leave_out_unchanged_git_state(&mut afters);
         self.forget_what_came_and_went(&afters);
         self.warn_private_mounts_that_stay();
-        // What a call in flight renames is at neither name: the last snapshot tells.
+        // What a call in flight renames may seem to be at neither name: only the last snapshot says what is missing.
         let is_at_rest = first_blobs.is_none() || !self.ledger.in_flight.changes_paths();
         if is_at_rest {
             if may_lose_pins {
@@ -164,10 +164,10 @@ impl Recording {
             };
             has_inputs || afters.iter().any(is_told)
         };
-        let changed: Vec<_> = changed
-            .into_iter()
-            .filter(|directory| !is_left_out(directory) && has_records(directory))
-            .collect();
+        let matters = |directory: &Vec<u8>| !is_left_out(directory) && has_records(directory);
+        let changed: Vec<_> = changed.into_iter().filter(matters).collect();
+        let unreadable = self.repositories.unreadable().map(<[u8]>::to_vec);
+        let unreadable: Vec<_> = unreadable.filter(matters).collect();
         for directory in changed {
             self.warnings.lost(WarningKind::ExternalChange, None, || {
                 format!(
@@ -176,9 +176,6 @@ impl Recording {
                 )
             });
         }
-        let unreadable = self.repositories.unreadable().map(<[u8]>::to_vec);
-        let unreadable: Vec<_> =
-            unreadable.filter(|directory| !is_left_out(directory) && has_records(directory)).collect();
         for directory in unreadable {
             self.warnings.lost(WarningKind::ContentOmitted, None, || {
                 format!(

@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, Mode};
 use super::error::{Error, failed_at};
 use super::node::{self, AttributeChanges, RestorePolicy, Shortfall};
 use super::root::{Dentry, Root};
-use super::targets::is_in_git_directory;
+use crate::git::is_in_git_directory;
 use crate::parallel::Tick;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;

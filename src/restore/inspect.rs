@@ -246,14 +246,13 @@ impl Inspector<'_> {
         let (State::Present(before), State::Present(after)) = (&record.before, &record.after) else {
             return false;
         };
-        let contents = [Side::Before, Side::After].map(|side| content_id(record, side));
         before.identity() == after.identity()
-            && contents[0].is_some()
-            && contents[0] == contents[1]
-            && !has_two_states(record)
             && !record.is_git_state
             && !self.insisted_on.contains(&index)
             && self.hard_links.iter().all(|hard_links| hard_links.names(index).is_empty())
+            && !has_two_states(record)
+            // States of unknown content don't differ either.
+            && content_id(record, Side::Before).is_some()
     }
 
     /// The recorded state, with the content of another hard link if only that was recorded.

@@ -85,7 +85,7 @@ impl RestorePolicy {
     }
 
     /// The set-ID bits of a file that is to have the state `wanted` which the user can't give it.
-    pub fn withheld(&self, wanted: &Present) -> u32 {
+    pub fn lost_set_id(&self, wanted: &Present) -> u32 {
         match self.privileges && wanted.file_type != FileType::Symlink {
             true => wanted.mode & 0o7777 & !self.permissions(wanted),
             false => 0,
@@ -115,7 +115,7 @@ pub struct AttributeChanges {
     /// Permission bits.
     pub permissions: Option<u32>,
     /// The set-ID bits that the user can't give to the file beside these.
-    pub withheld: u32,
+    pub lost_set_id: u32,
     /// The modification time, in seconds and nanoseconds.
     pub mtime: Option<(i64, u32)>,
     /// The inode flags, which are set when all else is done (see `flags.rs`).
@@ -154,7 +154,7 @@ impl AttributeChanges {
             owner: policy.ownership.then_some((wanted.uid, wanted.gid)),
             xattrs: xattrs.map(|(name, value)| (name.clone(), Some(value.clone()))).collect(),
             permissions: (wanted.file_type != FileType::Symlink).then(|| policy.permissions(wanted)),
-            withheld: policy.withheld(wanted),
+            lost_set_id: policy.lost_set_id(wanted),
             mtime: Some((wanted.mtime, wanted.mtime_nsec)),
             flags: None,
         }
@@ -164,7 +164,7 @@ impl AttributeChanges {
     pub fn add(&mut self, other: AttributeChanges) {
         self.owner = self.owner.or(other.owner);
         self.permissions = self.permissions.or(other.permissions);
-        self.withheld |= other.withheld;
+        self.lost_set_id |= other.lost_set_id;
         self.mtime = self.mtime.or(other.mtime);
         self.flags = self.flags.take().or(other.flags);
         let is_new = |(name, _): &(Vec<u8>, _)| self.xattrs.iter().all(|(known, _)| known != name);
@@ -208,9 +208,9 @@ impl AttributeChanges {
             // Set-ID bits are not given with another owner or group than the recorded one.
             let special = if is_owned { 0 } else { libc::S_ISUID | libc::S_ISGID };
             rustix::fs::chmod(&path, Mode::from_raw_mode(permissions & !special))?;
-            // Those that are lost with the owner go without saying.
-            if is_owned && self.withheld != 0 {
-                let is_of_user = self.withheld & libc::S_ISUID != 0;
+            // That they are lost with an owner who can't be given goes without saying.
+            if is_owned && self.lost_set_id != 0 {
+                let is_of_user = self.lost_set_id & libc::S_ISUID != 0;
                 shortfalls.push(Shortfall::SetId(if is_of_user { "set-user-ID" } else { "set-group-ID" }));
             }
         }

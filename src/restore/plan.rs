@@ -14,8 +14,9 @@ use super::git;
 use super::inspect::{Inspection, Place};
 use super::node::{AttributeChanges, RestorePolicy, Shortfall};
 use super::root::parent;
-use super::targets::{HardLinks, is_in_git_directory, opposite, own_time};
+use super::targets::{HardLinks, opposite, own_time};
 use crate::fs::child_of;
+use crate::git::is_in_git_directory;
 use crate::snapshot::blobs::Side;
 use crate::snapshot::compare::state;
 use crate::snapshot::layout;
@@ -440,7 +441,7 @@ impl<'a> Planner<'a> {
         let permissions = policy.permissions(wanted);
         if wanted.file_type != FileType::Symlink && live.mode & 0o7777 != permissions {
             changes.permissions = Some(permissions);
-            changes.withheld = policy.withheld(wanted);
+            changes.lost_set_id = policy.lost_set_id(wanted);
         }
         let [is_our_owner, is_our_group] = [ours(&|at| at.uid == live.uid), ours(&|at| at.gid == live.gid)];
         // A set-ID program gets both or neither.

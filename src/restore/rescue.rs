@@ -311,8 +311,8 @@ pub fn is_kept(
     })
 }
 
-/// Whether the file at `path` is the one that the interrupted run has kept there, and has the content that this run has
-/// written by one of its `others`, the records of other paths: nobody else has changed it.
+/// Whether nobody but the interrupted run has changed the file at `path` since it was kept there: the file has the content that
+/// the run wrote by another of its names. `records` are its records of the path, `others` those of other paths.
 pub fn is_written_by_us<'a>(
     path: &[u8],
     records: &[&FileRecord],

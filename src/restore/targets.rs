@@ -120,11 +120,6 @@ pub fn is_inherited_alone(record: &FileRecord) -> bool {
     record.is_inherited_alone() && is_same
 }
 
-/// Whether `path` is a `.git` directory or in one; only what is recorded as Git's state is put back there.
-pub fn is_in_git_directory(path: &[u8]) -> bool {
-    path.split(|byte| *byte == b'/').any(|name| name == b".git")
-}
-
 /// The user's choice of paths.
 pub trait Choice {
     /// Whether a path is chosen; every one is if no path was named.

@@ -313,8 +313,8 @@ impl Recording {
         })
     }
 
-    /// Takes the states of what the tree has changed and we may not look at any more when this call has changed the mode of
-    /// a file, or of a directory above it.
+    /// Before a chmod(2) that hides from us what the tree has changed, a file or what is in a directory, takes the states of
+    /// that.
     fn look_before_it_closes(&mut self, located: &[Located<'_>], mode: u32) {
         let names = &self.ledger.names;
         let is_changed = |name| self.ledger.changes(name) > 0;

@@ -55,8 +55,8 @@ impl After {
         }
     }
 
-    /// Gives it the content that was found `earlier`, if nobody could read it any more and it has not been written to since.
-    pub fn content_from(&mut self, name: NameId, earlier: &After, ledger: &Ledger) {
+    /// Takes over the content that was found `earlier`, if the file can't be read any more and has not been written to since.
+    pub fn take_content_of(&mut self, name: NameId, earlier: &After, ledger: &Ledger) {
         let After::Now(content @ AfterContent::Omitted(BlobOmitted::Unreadable), stat, _) = self else {
             return;
         };

@@ -215,7 +215,7 @@ impl<'a> Examiner<'a> {
             }
             if let Some(mut after) = self.examine(name) {
                 if let Some(interim) = interim.as_ref().or(changed_since.get(&name)) {
-                    after.content_from(name, interim, &self.recording.ledger);
+                    after.take_content_of(name, interim, &self.recording.ledger);
                 }
                 files_now.extend(file(&self.recording.ledger, name, &after));
                 again.push((name, after));

@@ -24,10 +24,9 @@ impl Recording {
                 || known.operations.intersects(Operations::from(Operation::Write).with(Operation::Delete))
                     && git::leads_to_objects(self.ledger.names.path(*name), before.is_some())
         };
-        let is_git_dir = |path: &Vec<u8>| path.split(|byte| *byte == b'/').any(|name| name == b".git");
-        let is_left_out = |rule: &Suppressed| {
-            rule.changed.iter().any(|path| is_git_dir(path) || git::leads_to_objects(path, true))
-        };
+        let may_be_lost =
+            |path: &Vec<u8>| git::is_in_git_directory(path) || git::leads_to_objects(path, true);
+        let is_left_out = |rule: &Suppressed| rule.changed.iter().any(may_be_lost);
         self.git_state.has_removed_loose()
             || names.iter().any(is_lost)
             || self.policy.suppressed().iter().any(is_left_out)
@@ -41,13 +40,13 @@ impl Recording {
                 let known = names.get(*name);
                 let (id, facts) = (known.before?, known.git.as_ref()?);
                 let inode = ledger.inodes.get(id);
-                let is_pinned = matches!(inode.content, Content::Pinned | Content::Unneeded);
-                let oid = *facts.oid().filter(|_| is_pinned && inode.before.is_regular())?;
+                let is_pinned = inode.content.is_unread() && inode.before.is_regular();
+                let oid = *facts.oid().filter(|_| is_pinned)?;
                 Some(((*name, id, oid), facts, inode.before.size))
             });
         for (name, id, oid) in self.repositories.lost_pins(pinned) {
             // Another name of the file may have been before.
-            if matches!(self.ledger.inodes.get(id).content, Content::Pinned | Content::Unneeded) {
+            if self.ledger.inodes.get(id).content.is_unread() {
                 self.store_lost_pin(name, id, &ContentId::Git(oid.to_string()));
             }
         }

@@ -37,6 +37,13 @@ pub enum Content {
     Omitted(BlobOmitted),
 }
 
+impl Content {
+    /// Whether nobody has read them yet.
+    pub fn is_unread(self) -> bool {
+        matches!(self, Content::Unneeded | Content::Pinned)
+    }
+}
+
 /// What an inode has beside its metadata and bytes.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Attributes {

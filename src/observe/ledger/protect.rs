@@ -425,9 +425,8 @@ impl Protector<'_> {
             return;
         }
         let Some(id) = self.ledger.inodes.of(now) else { return };
-        let is_unread = |content| matches!(content, Content::Unneeded | Content::Pinned);
         let inode = self.ledger.inodes.get(id);
-        if !is_unread(inode.content) || !inode.before.is_regular() || inode.written {
+        if !inode.content.is_unread() || !inode.before.is_regular() || inode.written {
             return;
         }
         // No blob of Git's is named either: its identifier tells of the bytes.

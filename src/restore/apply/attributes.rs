@@ -165,37 +165,42 @@ impl Applier<'_, '_, '_> {
         Ok(())
     }
 
-    /// The inode flags that are to be given to a file which is made or written at `record`; none if that needs none.
-    pub(super) fn flags_of_new(&mut self, record: usize) -> Option<BTreeSet<InodeFlag>> {
+    /// The inode flags that a file is to be given once it is made or written at `record`; none if it has those of the wanted
+    /// state by itself.
+    pub(super) fn flags_of_new(&mut self, record: usize) -> Option<&BTreeSet<InodeFlag>> {
         let context = self.context;
-        let flags = &self.wanted(record).filter(|wanted| flags::has_flags(wanted.file_type))?.inode_flags;
-        let had_some = self.inspected(record).is_some_and(|live| !live.inode_flags.is_empty());
-        let directory = parent(&context.input.files[record].path).to_vec();
-        let are_inherited = |directory: &Vec<u8>| {
-            let opened = open_directory(context.root, directory).ok().flatten();
-            opened.is_some_and(|directory| flags::are_inherited(&directory))
-        };
+        let wanted = self.wanted(record).filter(|wanted| flags::has_flags(wanted.file_type))?;
+        let had_some = || self.inspected(record).is_some_and(|live| !live.inode_flags.is_empty());
         let is_due = context.input.policy.privileges
-            && (had_some
-                || !flags.is_empty()
-                || *self.inherits.entry(directory).or_insert_with_key(are_inherited));
-        is_due.then(|| flags.clone())
+            && (!wanted.inode_flags.is_empty()
+                || had_some()
+                || self.inherits_flags(parent(&context.input.files[record].path)));
+        is_due.then_some(&wanted.inode_flags)
+    }
+
+    /// Whether what is made in a directory may get inode flags from it.
+    fn inherits_flags(&mut self, directory: &[u8]) -> bool {
+        if let Some(known) = self.inherits.get(directory) {
+            return *known;
+        }
+        let opened = open_directory(self.context.root, directory).ok().flatten();
+        let inherits = opened.is_some_and(|opened| flags::are_inherited(&opened));
+        self.inherits.insert(directory.to_vec(), inherits);
+        inherits
     }
 
     /// Notes in the journal that a file with this `inode` is to get inode flags, if it is: once it has its name or its
     /// content at `record`, nothing else tells the next run what it lacks.
     pub(super) fn promise_flags(&mut self, record: usize, inode: (u64, u64)) -> Result<(), Error> {
-        match self.flags_of_new(record) {
-            Some(_) => {
-                let entry = JournalEntry::FlagsDue { path: PathText(self.path(record).to_vec()), inode };
-                match self.context.lasting_journal {
-                    Some(journal) => {
-                        journal.write(&entry).map_err(failed("write the journal of an interrupted restore"))
-                    }
-                    None => self.log(&entry),
-                }
+        if self.flags_of_new(record).is_none() {
+            return Ok(());
+        }
+        let entry = JournalEntry::FlagsDue { path: PathText(self.path(record).to_vec()), inode };
+        match self.context.lasting_journal {
+            Some(journal) => {
+                journal.write(&entry).map_err(failed("write the journal of an interrupted restore"))
             }
-            None => Ok(()),
+            None => self.log(&entry),
         }
     }
 
@@ -208,7 +213,7 @@ impl Applier<'_, '_, '_> {
             let new_flags = match &step.action {
                 Action::Attributes(attributes) => attributes.flags.clone(),
                 Action::File { .. } | Action::HardLink { .. } | Action::Return { .. } | Action::Node => {
-                    self.flags_of_new(step.record)
+                    self.flags_of_new(step.record).cloned()
                 }
                 Action::Remove => None,
             };
